@@ -1,0 +1,82 @@
+"""What can go wrong, one class a cause.
+
+Every message is one sentence that names what was wrong, where, and what to do. The command line
+prints it and exits with code 2; a library user can catch `FedcohortError` or the exact class.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedcohortError(Exception):
+    """Base of every error that fedcohort raises on purpose."""
+
+
+class InvalidInputError(FedcohortError, ValueError):
+    """An argument, option or file has a value that cannot be used."""
+
+
+class UnknownNameError(InvalidInputError):
+    """A name (of a selector, data set, model, ...) that nothing is registered under."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
+        super().__init__(f"There is no {kind} {name!r}: {hint}")
+
+
+class InvalidParameterError(InvalidInputError):
+    """A parameter lies outside its declared range."""
+
+
+class InvalidProfilesError(InvalidInputError):
+    """Profiles with a wrong shape, or values that are not finite."""
+
+
+class MissingKnowledgeError(InvalidInputError):
+    """A selector was not given something it declares to need."""
+
+
+class UnknownClientError(InvalidInputError):
+    """An id that belongs to no client of this federation."""
+
+
+class DuplicateClientError(InvalidInputError):
+    """A client joins twice."""
+
+
+class CohortSizeError(InvalidInputError):
+    """A cohort size that the available clients cannot fill."""
+
+
+class NoClientsAvailableError(CohortSizeError):
+    """Nobody is available in this round."""
+
+
+class InvalidKernelError(InvalidInputError):
+    """A k-DPP kernel that is not square, symmetric, finite or positive semi-definite."""
+
+
+class PartitionError(InvalidInputError):
+    """A partition that the data cannot satisfy."""
+
+
+class DatasetError(FedcohortError):
+    """A data set that cannot be had."""
+
+
+class CorruptFileError(DatasetError, InvalidInputError):
+    """A data file that is truncated, damaged or not what its name says."""
+
+
+class DownloadError(DatasetError):
+    """No source of a data set answered."""
+
+
+class InvalidModelError(InvalidInputError):
+    """A model that cannot be built or cannot be trained federatedly."""
+
+
+class StoreError(FedcohortError):
+    """A result store that cannot be opened, read or written."""

@@ -1,0 +1,125 @@
+"""Parameters whose ranges stand beside their defaults.
+
+Selectors and run configurations are dataclasses. A field made with `parameter` carries its check,
+and `check_parameters` (called from ``__post_init__``) raises one clear sentence for the first
+value that fails.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fedcohort.errors import InvalidParameterError
+
+_CHECK = "fedcohort.check"
+
+
+class Check(Protocol):
+    """A predicate on a value that can say in words what it accepts."""
+
+    def __call__(self, value: Any) -> bool: ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A finite number between `low` and `high`.
+
+    Parameters
+    ----------
+    low, high : float
+        The ends; infinite ends are left out of the message.
+    closed : {"both", "left", "right", "neither"}
+        Which ends belong to the interval.
+    integral : bool
+        Whether only whole numbers are accepted.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    closed: str = "both"
+    integral: bool = False
+
+    def __call__(self, value: Any) -> bool:
+        """Tell whether `value` lies inside."""
+        kinds = (int,) if self.integral else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            return False
+        above = value >= self.low if self.closed in ("both", "left") else value > self.low
+        below = value <= self.high if self.closed in ("both", "right") else value < self.high
+        return above and below
+
+    def __str__(self) -> str:
+        noun = "a whole number" if self.integral else "a number"
+        ends = []
+        if math.isfinite(self.low):
+            ends.append(
+                f"at least {self.low:g}"
+                if self.closed in ("both", "left")
+                else f"above {self.low:g}"
+            )
+        if math.isfinite(self.high):
+            ends.append(
+                f"at most {self.high:g}"
+                if self.closed in ("both", "right")
+                else f"below {self.high:g}"
+            )
+        return " ".join([noun, " and ".join(ends)]).strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """One of a few values."""
+
+    options: tuple[Any, ...]
+
+    def __init__(self, *options: Any) -> None:
+        object.__setattr__(self, "options", options)
+
+    def __call__(self, value: Any) -> bool:
+        """Tell whether `value` is one of them."""
+        return any(
+            value is option or (type(value) is type(option) and value == option)
+            for option in self.options
+        )
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(repr(option) for option in self.options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optional:
+    """None, or what another check accepts."""
+
+    inner: Check
+
+    def __call__(self, value: Any) -> bool:
+        """Tell whether `value` is None or accepted."""
+        return value is None or self.inner(value)
+
+    def __str__(self) -> str:
+        return f"{self.inner}, or None"
+
+
+def parameter(default: Any, check: Check) -> Any:
+    """Declare a dataclass field with a default and the check that guards it."""
+    return dataclasses.field(default=default, metadata={_CHECK: check})
+
+
+def check_parameters(owner: Any, where: str) -> None:
+    """Raise `InvalidParameterError` for the first field of `owner` whose check fails.
+
+    Parameters
+    ----------
+    owner : dataclass instance
+        What to check.
+    where : str
+        How to name the owner in the message, such as ``"selector 'fedsae'"``.
+    """
+    for field in dataclasses.fields(owner):
+        check: Callable[[Any], bool] | None = field.metadata.get(_CHECK)
+        value = getattr(owner, field.name)
+        if check is not None and not check(value):
+            raise InvalidParameterError(f"{field.name} of {where} must be {check}, not {value!r}.")
