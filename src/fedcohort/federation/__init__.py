@@ -1,0 +1,38 @@
+"""Who holds which data: data sets, downloads, partitions, federations."""
+
+from fedcohort.federation.datasets import DATASETS, Dataset, load_dataset, load_npz
+from fedcohort.federation.download import Progress, fetch
+from fedcohort.federation.federation import Federation, build_federation
+from fedcohort.federation.partitions import (
+    Partition,
+    PartitionSpec,
+    lognormal_sizes,
+    parse_skew,
+    partition_by_skew,
+    partition_dirichlet,
+    partition_iid,
+    partition_shards,
+)
+from fedcohort.federation.sources import SOURCES, Source, user_cache
+
+__all__ = [
+    "DATASETS",
+    "SOURCES",
+    "Dataset",
+    "Federation",
+    "Partition",
+    "PartitionSpec",
+    "Progress",
+    "Source",
+    "build_federation",
+    "fetch",
+    "load_dataset",
+    "load_npz",
+    "lognormal_sizes",
+    "parse_skew",
+    "partition_by_skew",
+    "partition_dirichlet",
+    "partition_iid",
+    "partition_shards",
+    "user_cache",
+]

@@ -1,0 +1,189 @@
+"""A federation: a data set and who holds which part of it."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from fedcohort.errors import InvalidParameterError, PartitionError
+from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.partitions import (
+    IntArray,
+    Partition,
+    PartitionSpec,
+    lognormal_sizes,
+    parse_skew,
+    partition_by_skew,
+    partition_dirichlet,
+    partition_iid,
+    partition_shards,
+)
+from fedcohort.randomness import generator
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """A data set divided over clients.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The samples of all clients, and the test samples.
+    partition : Partition
+        Which training samples each client holds.
+    label_counts : int64 array, shape [C, N]
+        Each client's samples by class.
+    """
+
+    dataset: Dataset
+    partition: Partition
+    label_counts: IntArray
+
+    def __len__(self) -> int:
+        """Return the number of clients C."""
+        return len(self.partition)
+
+    @property
+    def sizes(self) -> IntArray:
+        """Samples held by each client, shape [C]."""
+        return self.partition.sizes
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The clients' names: those of the data set's file, or their numbers."""
+        return self.dataset.client_names or tuple(str(client) for client in range(len(self)))
+
+
+def build_federation(
+    dataset: Dataset,
+    *,
+    skew: str,
+    clients: int | None = None,
+    seed: int = 0,
+    samples_per_client: int | None = None,
+    size_spread: float = 0.0,
+    reuse: bool = False,
+) -> Federation:
+    """Divide a data set over clients.
+
+    A data set that already says who holds what (a user's ``.npz``) keeps its own clients: `skew`,
+    `clients` and `seed` are then not used, and changing the sizes is refused.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What to divide.
+    skew : str
+        The kind of partition, as `parse_skew` reads it: ``"1"``, ``"0.8"``, ``"H"``, ``"iid"``,
+        ``"dirichlet:0.1"``, ``"shards:2"``, or ``"natural"`` for the data set's own clients.
+    clients : int, optional
+        The number of clients C; needed unless the data set has its own.
+    seed : int, default 0
+        The run's seed.
+    samples_per_client : int, optional
+        The (mean) size of a client; by default the largest that is feasible.
+    size_spread : float, default 0
+        Standard deviation of the logarithm of the clients' sizes; 0 makes them equal.
+    reuse : bool, default False
+        Whether a class that runs out may be drawn from again.
+
+    Raises
+    ------
+    PartitionError
+        When the data cannot satisfy the request.
+    InvalidParameterError
+        When `skew` is none of the above.
+    """
+    spec = parse_skew(skew)
+    if dataset.client is not None:
+        if samples_per_client is not None or size_spread:
+            raise PartitionError(
+                f"The clients of {dataset.name} and their sizes come from the data set itself: "
+                "leave out the samples per client and the size spread."
+            )
+        partition = Partition.from_owners(dataset.client, len(dataset.client_names))
+    elif spec.kind == "natural":
+        raise PartitionError(
+            f"{dataset.name} has no clients of its own: choose a skew such as 1, 0.8, H or iid."
+        )
+    elif clients is None:
+        raise PartitionError(f"Say over how many clients {dataset.name} is to be divided.")
+    else:
+        partition = _divide(
+            dataset.y_train,
+            clients,
+            spec,
+            generator(seed, "partition"),
+            samples_per_client,
+            size_spread,
+            reuse,
+        )
+    counts = partition.label_counts(dataset.y_train, dataset.classes)
+    return Federation(dataset, partition, counts)
+
+
+def _divide(
+    labels: IntArray,
+    clients: int,
+    spec: PartitionSpec,
+    rng: np.random.Generator,
+    samples_per_client: int | None,
+    size_spread: float,
+    reuse: bool,
+) -> Partition:
+    if not (math.isfinite(size_spread) and size_spread >= 0):
+        raise InvalidParameterError(
+            f"The size spread must be a number of at least 0, not {size_spread}."
+        )
+    if spec.kind == "shards":
+        if samples_per_client is not None or size_spread:
+            raise PartitionError(
+                "Shards fix the clients' sizes: leave out the samples per client and the spread."
+            )
+        assert spec.value is not None
+        return partition_shards(labels, clients, int(spec.value), rng=rng)
+
+    sizes = None
+    proportions = None
+    if size_spread:
+        if samples_per_client is not None:
+            least = 2 if spec.value == "H" else 1
+            sizes = lognormal_sizes(
+                clients, clients * samples_per_client, size_spread, rng, minimum=least
+            )
+            samples_per_client = None
+        elif spec.kind == "skew":
+            proportions = np.exp(size_spread * rng.standard_normal(clients))
+        else:
+            sizes = lognormal_sizes(clients, len(labels), size_spread, rng)
+
+    if spec.kind == "iid":
+        return partition_iid(
+            labels,
+            clients,
+            rng=rng,
+            samples_per_client=samples_per_client,
+            sizes=sizes,
+            reuse=reuse,
+        )
+    assert spec.value is not None
+    if spec.kind == "dirichlet":
+        return partition_dirichlet(
+            labels,
+            clients,
+            float(spec.value),
+            rng=rng,
+            samples_per_client=samples_per_client,
+            sizes=sizes,
+            reuse=reuse,
+        )
+    return partition_by_skew(
+        labels,
+        clients,
+        spec.value,
+        rng=rng,
+        samples_per_client=samples_per_client,
+        sizes=sizes,
+        proportions=proportions,
+        reuse=reuse,
+    )

@@ -1,0 +1,117 @@
+"""How soon a run is good enough: rounds to a target accuracy."""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcohort.errors import InvalidInputError, InvalidParameterError
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundsInterval:
+    """A confidence interval of the rounds to a target.
+
+    Parameters
+    ----------
+    low, high : int or None
+        The ends; None stands for "not within the rounds that were run".
+    """
+
+    low: int | None
+    high: int | None
+
+
+def rounds_to_target(rounds: npt.ArrayLike, accuracy: npt.ArrayLike, target: float) -> int | None:
+    """Return the first evaluated round whose accuracy is at or above the target.
+
+    Parameters
+    ----------
+    rounds : int array, shape [T]
+        The evaluated rounds, rising.
+    accuracy : float array, shape [T] or [seeds, T]
+        The accuracy after each of them; of several seeds the mean curve counts. NaN marks a round
+        that was not evaluated.
+    target : float
+        The accuracy to reach.
+
+    Returns
+    -------
+    int or None
+        None when no evaluated round reaches the target.
+    """
+    evaluated, curves = _curves(rounds, accuracy)
+    first = int(_first_reached(curves.mean(axis=0)[None], target)[0])
+    return int(evaluated[first]) if first < len(evaluated) else None
+
+
+def bootstrap_interval(
+    rounds: npt.ArrayLike,
+    accuracy: npt.ArrayLike,
+    target: float,
+    *,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> RoundsInterval:
+    """Return a percentile bootstrap interval of the mean curve's rounds to the target.
+
+    Seeds are drawn with replacement, their curves averaged, and the rounds to target of each
+    average taken. A resample that never reaches the target counts as later than every round.
+
+    Parameters
+    ----------
+    rounds : int array, shape [T]
+        The evaluated rounds, rising.
+    accuracy : float array, shape [seeds, T]
+        The accuracy of every seed.
+    target : float
+        The accuracy to reach.
+    rng : numpy.random.Generator
+        Where the resamples come from.
+    confidence : float, default 0.95
+        The share of resamples inside the interval, above 0 and below 1.
+    resamples : int, default 2000
+        How many resamples.
+    """
+    if not 0 < confidence < 1:
+        raise InvalidParameterError(f"confidence must be above 0 and below 1, not {confidence}.")
+    if resamples < 1:
+        raise InvalidParameterError(f"resamples must be at least 1, not {resamples}.")
+    evaluated, curves = _curves(rounds, accuracy)
+    seeds = len(curves)
+    # The counts of every seed instead of copies of its curve: one matrix product does them all.
+    counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
+    reached = np.sort(_first_reached(counts @ curves / seeds, target))
+    tail = (1 - confidence) / 2
+    ends = []
+    for quantile in (tail, 1 - tail):
+        position = int(np.clip(np.ceil(quantile * resamples) - 1, 0, resamples - 1))
+        first = int(reached[position])
+        ends.append(int(evaluated[first]) if first < len(evaluated) else None)
+    return RoundsInterval(*ends)
+
+
+def _curves(
+    rounds: npt.ArrayLike, accuracy: npt.ArrayLike
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    evaluated = np.asarray(rounds, dtype=np.int64)
+    curves = np.atleast_2d(np.asarray(accuracy, dtype=np.float64))
+    if evaluated.ndim != 1 or curves.ndim != 2 or curves.shape[1] != len(evaluated):
+        raise InvalidInputError(
+            f"Accuracy of shape {curves.shape} does not belong to {evaluated.shape} rounds."
+        )
+    if len(curves) == 0:
+        raise InvalidInputError("There is no seed to take the mean of.")
+    if np.any(np.diff(evaluated) <= 0):
+        raise InvalidInputError("The evaluated rounds must rise.")
+    return evaluated, curves
+
+
+def _first_reached(curves: npt.NDArray[np.float64], target: float) -> npt.NDArray[np.int64]:
+    """Return the first column at or above the target, shape [rows]; the width where none is."""
+    reached = curves >= target
+    first: npt.NDArray[np.int64] = np.where(
+        reached.any(axis=1), reached.argmax(axis=1), curves.shape[1]
+    )
+    return first

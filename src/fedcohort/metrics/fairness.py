@@ -1,0 +1,49 @@
+"""How evenly the work falls on the clients."""
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcohort.errors import InvalidInputError
+
+
+def participation_variation(counts: npt.ArrayLike) -> float:
+    """Return the coefficient of variation of how often each client took part.
+
+    Parameters
+    ----------
+    counts : array, shape [C]
+        Rounds each client took part in.
+
+    Returns
+    -------
+    float
+        Standard deviation over mean: 0 when all take part equally often.
+    """
+    checked = _participations(counts)
+    return float(checked.std() / checked.mean())
+
+
+def jain_index(counts: npt.ArrayLike) -> float:
+    """Return Jain's fairness index (Σ n)² / (C Σ n²).
+
+    Parameters
+    ----------
+    counts : array, shape [C]
+        Rounds each client took part in.
+
+    Returns
+    -------
+    float
+        From 1/C (one client does everything) to 1 (all equally often).
+    """
+    checked = _participations(counts)
+    return float(checked.sum() ** 2 / (len(checked) * np.sum(checked**2)))
+
+
+def _participations(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    array = np.asarray(counts, dtype=np.float64)
+    if array.ndim != 1 or not np.all(np.isfinite(array)) or np.any(array < 0):
+        raise InvalidInputError("Participation counts must be numbers of at least 0, one a client.")
+    if array.sum() == 0:
+        raise InvalidInputError("Nobody has taken part yet: there is no fairness to measure.")
+    return array
