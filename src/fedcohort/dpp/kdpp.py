@@ -20,8 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.dpp.elementary import choice_probabilities, log_elementary
 from fedcohort.dpp.kernels import as_kernel, similarity
+from fedcohort.dpp.landmarks import Landmarks, gram, low_rank_spectrum
 from fedcohort.dpp.spectral import Spectrum, choose_eigenvectors, choose_items
-from fedcohort.errors import CohortSizeError, InvalidInputError, InvalidKernelError
+from fedcohort.errors import (
+    CohortSizeError,
+    InvalidInputError,
+    InvalidKernelError,
+    InvalidParameterError,
+)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -93,9 +99,13 @@ class KDPP:
         profiles: ArrayLike | Sequence[ArrayLike],
         k: int,
         *,
+        rank: int | None = None,
         available: ArrayLike | None = None,
+        landmark_seed: int = 0,
     ) -> KDPP:
         """Build the sampler of the paper from clients' profiles.
+
+        The exact kernel takes C² memory and C³ time; with `rank` neither grows faster than C.
 
         Parameters
         ----------
@@ -103,11 +113,51 @@ class KDPP:
             One row a client.
         k : int
             How many clients a draw has.
+        rank : int, optional
+            How many k-means++ landmarks approximate the kernel, at least k. The exact kernel
+            when not given.
         available : array_like of int, shape [a], optional
             Rows of the clients that can be drawn. The kernel still compares each of them with
             all C clients. Draws then name positions in `available`.
+        landmark_seed : int
+            Seed of the choice of landmarks.
         """
-        return cls.from_similarity(similarity(profiles), k, available=available)
+        if rank is None:
+            return cls._from_square(similarity(profiles), k, available)
+        if rank < k:
+            raise InvalidParameterError(f"rank must be at least the cohort size {k}, not {rank}.")
+        landmarks = Landmarks.fit(profiles, rank, seed=landmark_seed)
+        features = landmarks.features(profiles)
+        if available is None:
+            return cls.from_features(features, landmarks, k)
+        rows = available_rows(available, len(features))
+        return cls.from_features(features[rows], landmarks, k, population_gram=gram(features))
+
+    @classmethod
+    def from_features(
+        cls,
+        features: Floats,
+        landmarks: Landmarks,
+        k: int,
+        *,
+        population_gram: Floats | None = None,
+    ) -> KDPP:
+        """Build the low-rank sampler from features, in O(C r²).
+
+        Parameters
+        ----------
+        features : ndarray of shape [a, r]
+            `landmarks.features` of the clients that can be drawn.
+        landmarks : Landmarks
+        k : int
+            How many clients a draw has.
+        population_gram : ndarray of shape [r, r], optional
+            `fedcohort.dpp.gram` of the features of all clients, since the kernel compares each
+            with all. When not given, those that can be drawn are all.
+        """
+        all_clients = gram(features) if population_gram is None else population_gram
+        spectrum = low_rank_spectrum(features, landmarks.signs, all_clients)
+        return cls(spectrum, k, landmarks=len(landmarks.points))
 
     @classmethod
     def from_similarity(
@@ -126,7 +176,10 @@ class KDPP:
         available : array_like of int, shape [a], optional
             Rows of the clients that can be drawn; draws name positions in it.
         """
-        s = as_kernel(similarity)
+        return cls._from_square(as_kernel(similarity), k, available)
+
+    @classmethod
+    def _from_square(cls, s: Floats, k: int, available: ArrayLike | None) -> KDPP:
         if np.all(s == s[0, 0]):
             count = len(s) if available is None else len(available_rows(available, len(s)))
             return cls(Spectrum(np.empty(0), np.empty((0, count))), k)
@@ -134,11 +187,11 @@ class KDPP:
             values, vectors = scipy.linalg.eigh(
                 s.T, driver="evd", overwrite_a=True, check_finite=False
             )
-            return cls(spectrum_of(np.abs(values), vectors.T, len(s) * _EPSILON), k)
+            return cls(Spectrum.from_singular(np.abs(values), vectors.T, len(s) * _EPSILON), k)
         rows = available_rows(available, len(s))
         triangle = scipy.linalg.qr(s[:, rows], mode="r", check_finite=False)[0][: rows.size]
         _, values, columns = scipy.linalg.svd(triangle, check_finite=False)
-        return cls(spectrum_of(values, columns, len(s) * _EPSILON), k)
+        return cls(Spectrum.from_singular(values, columns, len(s) * _EPSILON), k)
 
     @classmethod
     def from_kernel(cls, kernel: ArrayLike, k: int) -> KDPP:
@@ -163,9 +216,11 @@ class KDPP:
             raise InvalidKernelError(
                 f"The kernel is not positive semi-definite: it has the eigenvalue {values[0]:g}."
             )
-        # `spectrum_of` takes the roots of the eigenvalues, and so the root of the tolerance.
+        # `from_singular` takes the roots of the eigenvalues, and so the root of the tolerance.
         roots = np.sqrt(np.maximum(values, 0.0))
-        return cls(spectrum_of(roots, vectors.T, float(np.sqrt(len(roots) * _EPSILON))), k)
+        return cls(
+            Spectrum.from_singular(roots, vectors.T, float(np.sqrt(len(roots) * _EPSILON))), k
+        )
 
     def resized(self, k: int) -> KDPP:
         """Return the sampler of another cohort size, from the same decomposition."""
@@ -331,23 +386,6 @@ class KDPP:
         if (ordered[..., 1:] == ordered[..., :-1]).any():
             raise InvalidInputError("A cohort holds the same client twice.")
         return cohorts.astype(np.int64)
-
-
-def spectrum_of(values: Floats, columns: Floats, tolerance: float) -> Spectrum:
-    """Return the spectrum of L = SᵀS from the singular values of S.
-
-    Parameters
-    ----------
-    values : ndarray of shape [r]
-        Not negative, in any order.
-    columns : ndarray of shape [r, C]
-        The right singular vectors, one a row.
-    tolerance : float
-        Values up to this share of the largest count as zero.
-    """
-    order = np.argsort(values)[::-1]
-    order = order[values[order] > tolerance * values.max(initial=0.0)]
-    return Spectrum(2 * np.log(values[order]), np.ascontiguousarray(columns[order]))
 
 
 def available_rows(available: ArrayLike, clients: int) -> Indices:

@@ -52,6 +52,23 @@ class Spectrum:
     log_values: Floats
     columns: Floats
 
+    @classmethod
+    def from_singular(cls, values: Floats, columns: Floats, tolerance: float) -> Spectrum:
+        """Return the spectrum of SᵀS from the singular values of S.
+
+        Parameters
+        ----------
+        values : ndarray of shape [r]
+            Not negative, in any order.
+        columns : ndarray of shape [r, C]
+            The right singular vectors, one a row.
+        tolerance : float
+            Values up to this share of the largest count as zero.
+        """
+        order = np.argsort(values)[::-1]
+        order = order[values[order] > tolerance * values.max()]
+        return cls(2 * np.log(values[order]), np.ascontiguousarray(columns[order]))
+
     @property
     def rank(self) -> int:
         """How many eigenvalues are positive."""
