@@ -1,8 +1,10 @@
 """Who holds which data: data sets, downloads, partitions, federations."""
 
-from fedcohort.federation.datasets import DATASETS, Dataset, load_dataset, load_npz
+from fedcohort.federation.dataset import Dataset
+from fedcohort.federation.datasets import DATASETS, load_dataset
 from fedcohort.federation.download import Progress, fetch
 from fedcohort.federation.federation import Federation, build_federation
+from fedcohort.federation.npz import load_npz
 from fedcohort.federation.partitions import (
     Partition,
     PartitionSpec,

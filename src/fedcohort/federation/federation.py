@@ -6,9 +6,8 @@ import math
 import numpy as np
 
 from fedcohort.errors import InvalidParameterError, PartitionError
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.dataset import Dataset, IntArray
 from fedcohort.federation.partitions import (
-    IntArray,
     Partition,
     PartitionSpec,
     lognormal_sizes,
@@ -21,7 +20,7 @@ from fedcohort.federation.partitions import (
 from fedcohort.randomness import generator
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Federation:
     """A data set divided over clients.
 

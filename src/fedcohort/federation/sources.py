@@ -152,15 +152,15 @@ def locate(source: Source) -> Path | None:
     """
     if chosen := os.environ.get("FEDCOHORT_DATA"):
         base = Path(chosen).expanduser()
-        folder = base if base.name == source.name else base / source.name
-        missing = [name for name in source.sha256 if find_file(folder, name) is None]
-        if not missing:
-            return folder
-        if len(missing) < len(source.sha256):
-            raise DatasetError(
-                f"{folder} (from FEDCOHORT_DATA) lacks {', '.join(missing)}: "
-                f"add what is missing, or unset FEDCOHORT_DATA to download {source.name}."
-            )
+        for folder in (base / source.name, *([base] if base.name == source.name else [])):
+            missing = [name for name in source.sha256 if find_file(folder, name) is None]
+            if not missing:
+                return folder
+            if len(missing) < len(source.sha256):
+                raise DatasetError(
+                    f"{folder} (from FEDCOHORT_DATA) lacks {', '.join(missing)}: "
+                    f"add what is missing, or unset FEDCOHORT_DATA to download {source.name}."
+                )
     for base in (user_cache(), *system_folders()):
         folder = base / source.name
         if all(find_file(folder, name) for name in source.sha256):
