@@ -18,7 +18,9 @@ _CHECK = "fedcohort.check"
 class Check(Protocol):
     """A predicate on a value that can say in words what it accepts."""
 
-    def __call__(self, value: Any) -> bool: ...
+    def __call__(self, value: Any) -> bool:
+        """Tell whether `value` is accepted."""
+        ...
 
     def __str__(self) -> str: ...
 

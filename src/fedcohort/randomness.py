@@ -8,6 +8,7 @@ batch, resumed, or on another engine.
 import zlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
@@ -29,3 +30,26 @@ def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
 def derived_seed(seed: int, purpose: str, *key: int) -> int:
     """Return a 63-bit seed for libraries that take an integer instead of a generator."""
     return int(generator(seed, purpose, *key).integers(2**63 - 1))
+
+
+def hashed_keys(seed: int, purpose: str, *key: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 64-bit keys for many draws at once, for generators that hash instead of step.
+
+    Parameters
+    ----------
+    seed, purpose, *key
+        As in `generator`; parts of the key may be arrays, which are broadcast.
+
+    Returns
+    -------
+    int64 [...]
+        One key a draw: SplitMix64 (Steele et al., OOPSLA 2014) folded over the parts.
+    """
+    state = np.asarray(derived_seed(seed, purpose), np.uint64)
+    with np.errstate(over="ignore"):
+        for part in key:
+            z = (state ^ np.asarray(part).astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = z ^ (z >> np.uint64(31))
+    return state.astype(np.int64)

@@ -1,0 +1,6 @@
+"""What a client tells the server about its data, once (PyTorch)."""
+
+from fedcohort.profiles.fc1 import fc1_profiles
+from fedcohort.profiles.gradients import gradient_profiles, representative_gradient_profiles
+
+__all__ = ["fc1_profiles", "gradient_profiles", "representative_gradient_profiles"]

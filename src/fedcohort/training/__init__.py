@@ -1,0 +1,1 @@
+"""Models, initialisations, local training, aggregation and evaluation (PyTorch)."""

@@ -1,0 +1,88 @@
+"""The paper's profile: mean pre-activation output of the first fully connected layer (FC-1).
+
+Y. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID Data. ICASSP 2023,
+equation (data_profile); the idea of profiling by FC-1 outputs is from W. Wu et al., FedProf, 2021.
+
+Rule: f_c = the mean over the client's samples of the outputs of FC-1 of the initial global model,
+before the activation function.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.errors import InvalidModelError
+
+
+class _ReachedError(Exception):
+    """Ends a forward pass once the layer has answered."""
+
+
+@torch.no_grad()
+def fc1_profiles(
+    model: nn.Module,
+    x: Tensor,
+    samples: Tensor,
+    sizes: Tensor,
+    *,
+    layer: str | None = None,
+    samples_at_once: int = 2000,
+) -> Tensor:
+    """Return the profiles of m clients.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The initial global model.
+    x : float32 [N, ...]
+        Inputs of the whole data set.
+    samples : int64 [total]
+        Sample indices, client after client.
+    sizes : int64 [m]
+        Samples of each client.
+    layer : str, optional
+        Name of the layer to read; the first `nn.Linear` if not given.
+    samples_at_once : int
+        Samples a forward pass.
+
+    Returns
+    -------
+    float32 [m, Q]
+        One profile a client.
+    """
+    outputs: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        outputs.append(output.flatten(1).double())
+        raise _ReachedError
+
+    handle = find_layer(model, layer).register_forward_hook(keep)
+    try:
+        for part in torch.split(samples, samples_at_once):
+            try:
+                model(x[part])
+            except _ReachedError:
+                continue
+            raise InvalidModelError(
+                f"The model's forward pass never reaches layer {layer or 'FC-1'!r}: name one that"
+                " it uses."
+            )
+    finally:
+        handle.remove()
+    return torch.segment_reduce(torch.cat(outputs), "mean", lengths=sizes, axis=0).float()
+
+
+def find_layer(model: nn.Module, name: str | None) -> nn.Module:
+    """Return the layer called `name`, or the first `nn.Linear`."""
+    layers: dict[str, nn.Module] = dict(model.named_modules())
+    if name is not None:
+        if name not in layers:
+            raise InvalidModelError(
+                f"The model has no layer {name!r}: choose one of {', '.join(filter(None, layers))}."
+            )
+        return layers[name]
+    for layer in layers.values():
+        if isinstance(layer, nn.Linear):
+            return layer
+    raise InvalidModelError(
+        "The model has no fully connected layer to profile with: name another layer."
+    )

@@ -1,0 +1,54 @@
+"""Profiles from gradients, which the paper compares FC-1 profiles with.
+
+A gradient profile is the gradient of the client's mean loss at the initial model; a representative
+gradient (Y. Fraboni et al.: Clustered Sampling, ICML 2021) is what local training changes, local
+minus initial parameters. Both are as long as the model, where an FC-1 profile has Q numbers.
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+
+def gradient_profiles(
+    model: nn.Module, x: Tensor, y: Tensor, samples: Tensor, sizes: Tensor
+) -> Tensor:
+    """Return the loss gradient of m clients at the initial model.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The initial global model.
+    x, y : float32 [N, ...], int64 [N]
+        The whole data set.
+    samples : int64 [total]
+        Sample indices, client after client.
+    sizes : int64 [m]
+        Samples of each client.
+
+    Returns
+    -------
+    float32 [m, d]
+        One gradient a client, all parameters flattened.
+    """
+    weights = list(model.parameters())
+    profiles = []
+    for part in torch.split(samples, sizes.tolist()):
+        loss = F.cross_entropy(model(x[part]), y[part])
+        profiles.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)]))
+    return torch.stack(profiles)
+
+
+def representative_gradient_profiles(
+    initial: dict[str, Tensor], local: dict[str, Tensor]
+) -> Tensor:
+    """Return what local training changed, float32 [m, d].
+
+    Parameters
+    ----------
+    initial : dict of float32 [...]
+        The initial global model.
+    local : dict of float32 [m, ...]
+        The model of each client after local training.
+    """
+    return torch.cat([(local[name] - initial[name]).flatten(1) for name in initial], dim=1)

@@ -1,0 +1,353 @@
+"""What a selector is: its declaration, its life, and the values it exchanges."""
+
+import dataclasses
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcohort.errors import (
+    CohortSizeError,
+    InvalidInputError,
+    InvalidProfilesError,
+    MissingKnowledgeError,
+    NoClientsAvailableError,
+)
+from fedcohort.parameters import check_parameters
+from fedcohort.selection.roster import Ids, Roster, Rows
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Need(enum.Enum):
+    """Something about a client that a selector may ask for; nothing else ever leaves a client."""
+
+    PROFILE = "profile"
+    LOSS = "loss"
+    UPDATE = "update"
+    LABEL_COUNTS = "label_counts"
+    DURATION = "duration"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cohort:
+    """The clients that train in one round.
+
+    Attributes
+    ----------
+    ids : int64 [m]
+        Who trains. An id may stand there twice only if its selector declares `repeats`.
+    weights : float64 [m]
+        Aggregation weights, one a place in `ids`.
+    work : float64 [m, 2], optional
+        The easy and the hard task of each client, in passes over its data, from selectors that
+        also decide how much a client does; None leaves that to the run.
+    """
+
+    ids: Ids
+    weights: Floats
+    work: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came of a cohort.
+
+    Attributes
+    ----------
+    ids : int64 [m]
+        The distinct clients that were asked to train.
+    trained : bool [m]
+        Who sent back a usable update.
+    losses : float64 [m], optional
+        Mean loss seen in local training; not a number where there is none.
+    updates : float32 [m, d], optional
+        Local minus global parameters.
+    durations : float64 [m], optional
+        Seconds each client took.
+    passes : float64 [m], optional
+        Passes over its data that each client completed (0: dropped out).
+    capacity : float64 [m], optional
+        Passes that each client could have afforded in this round.
+    """
+
+    ids: Ids
+    trained: Bools
+    losses: Floats | None = None
+    updates: NDArray[np.float32] | None = None
+    durations: Floats | None = None
+    passes: Floats | None = None
+    capacity: Floats | None = None
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Selector(ABC):
+    """Picks the cohort of each round.
+
+    A selector's life: clients `join` and `leave` (`fit` lets clients 0..C-1 join at once); each
+    round, `ask` names what it must hear first and `tell` answers, `select` returns a cohort, and
+    `observe` hears what came of it. `state` and `restore` save and bring back all of it.
+
+    A subclass declares `needs` and writes `_choose`; its parameters are dataclass fields.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    repeats: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_parameters(self, f"selector {self.name!r}")
+        self._roster = Roster()
+
+    # -- who is there ----------------------------------------------------------------------
+
+    @property
+    def clients(self) -> Ids:
+        """The ids of all clients [C]."""
+        return self._roster.ids
+
+    def fit(
+        self,
+        profiles: ArrayLike | None = None,
+        *,
+        sizes: ArrayLike | None = None,
+        label_counts: ArrayLike | None = None,
+        clients: int | None = None,
+    ) -> Self:
+        """Start afresh with clients 0..C-1.
+
+        Parameters
+        ----------
+        profiles : array_like [C, Q], optional
+            One profile a client; needed if the selector declares `Need.PROFILE`.
+        sizes : array_like [C], optional
+            Samples a client holds; equal if not given.
+        label_counts : array_like [C, N], optional
+            Samples of each class; needed only by selectors that declare `Need.LABEL_COUNTS`.
+        clients : int, optional
+            C, where none of the arrays says it.
+        """
+        lengths = {len(np.atleast_1d(a)) for a in (profiles, sizes, label_counts) if a is not None}
+        lengths |= set() if clients is None else {clients}
+        if len(lengths) != 1:
+            raise InvalidInputError(
+                "profiles, sizes and label_counts must speak of the same clients, but their lengths"
+                f" are {sorted(lengths)}."
+                if lengths
+                else "Nothing says how many clients there are: pass profiles, sizes or clients=C."
+            )
+        self._roster = Roster()
+        self._forget()
+        self.join(np.arange(lengths.pop()), profiles, sizes=sizes, label_counts=label_counts)
+        return self
+
+    def join(
+        self,
+        ids: ArrayLike,
+        profiles: ArrayLike | None = None,
+        *,
+        sizes: ArrayLike | None = None,
+        label_counts: ArrayLike | None = None,
+    ) -> None:
+        """Let clients in; shapes as in `fit`, one row an id."""
+        joining = _as_ids(ids)
+        columns: dict[str, NDArray[Any]] = {"size": _as_sizes(sizes, joining)}
+        given = {Need.PROFILE: profiles, Need.LABEL_COUNTS: label_counts}
+        for need, values in given.items():
+            if need not in self.needs:
+                continue
+            if values is None:
+                raise MissingKnowledgeError(
+                    f"Selector {self.name!r} needs the {need.value} of every client: pass it when"
+                    " clients join."
+                )
+            columns[need.value] = self._checked(need, joining, values)
+        self._joined(self._roster.add(joining, columns))
+
+    def leave(self, ids: ArrayLike) -> None:
+        """Let clients go, with all that is known of them."""
+        self._roster.remove(_as_ids(ids))
+        self._left()
+
+    # -- a round ---------------------------------------------------------------------------
+
+    def ask(
+        self,
+        k: int,  # noqa: ARG002
+        available: ArrayLike | None = None,  # noqa: ARG002
+        *,
+        rng: np.random.Generator,  # noqa: ARG002
+    ) -> Mapping[Need, Ids]:
+        """Name what must be told, and of whom, before the next `select`; by default nothing."""
+        return {}
+
+    def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
+        """Answer `ask`, or replace what is known: `values` [m, ...] of clients `ids` [m]."""
+        rows = self._roster.rows(_as_ids(ids))
+        told = self._checked(need, _as_ids(ids), values)
+        if need in self.needs:
+            self._roster.define(need.value, np.nan, told.shape[1:], told.dtype)
+            self._roster.put(need.value, rows, told)
+            self._told(need, rows)
+
+    def select(
+        self, k: int, available: ArrayLike | None = None, *, rng: np.random.Generator
+    ) -> Cohort:
+        """Choose a cohort of `k` clients.
+
+        Parameters
+        ----------
+        k : int
+            Places in the cohort.
+        available : array_like of int, optional
+            Ids to choose among; everyone if not given.
+        rng : numpy.random.Generator
+            The only source of chance: the same state and generator give the same cohort.
+        """
+        rows = self._candidates(k, available)
+        return self._choose(k, rows, rng)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Hear what came of the last cohort; remembers what the selector declares to need."""
+        ids = outcome.ids[outcome.trained]
+        heard = {
+            Need.LOSS: outcome.losses,
+            Need.UPDATE: outcome.updates,
+            Need.DURATION: outcome.durations,
+        }
+        for need, values in heard.items():
+            if need in self.needs and values is not None and len(ids):
+                self.tell(need, ids, values[outcome.trained])
+
+    # -- saving ----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return everything that `restore` needs, as plain arrays."""
+        return self._roster.save()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved `state`, as if nothing had happened in between."""
+        self._forget()
+        self._roster = Roster.load(state)
+
+    def describe(self) -> dict[str, Any]:
+        """Say how the selector is working, for reports: plain values by name."""
+        return {}
+
+    # -- for subclasses --------------------------------------------------------------------
+
+    @abstractmethod
+    def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
+        """Choose among the clients in `rows` (at least `k` of them)."""
+
+    def _joined(self, rows: Rows) -> None:  # noqa: B027
+        """Hear that clients joined in `rows`."""
+
+    def _left(self) -> None:  # noqa: B027
+        """Hear that clients left; rows may have moved."""
+
+    def _told(self, need: Need, rows: Rows) -> None:  # noqa: B027
+        """Hear that a column changed in `rows`."""
+
+    def _forget(self) -> None:  # noqa: B027
+        """Drop what was derived from the roster."""
+
+    def _cohort(self, rows: Rows | Sequence[int], weights: ArrayLike | None = None) -> Cohort:
+        """Make a cohort of `rows`; weights n_c / Σ n_c unless given."""
+        if weights is None:
+            sizes = self._roster["size"][rows]
+            weights = sizes / sizes.sum()
+        return Cohort(self._roster.ids[rows], np.asarray(weights, np.float64))
+
+    def _candidates(self, k: int, available: ArrayLike | None) -> Rows:
+        if available is None:
+            rows = np.arange(len(self._roster))
+        else:
+            # Sorted rows make the draw a function of who is available, not of the order given.
+            rows = np.unique(self._roster.rows(_as_ids(available)))
+        if len(rows) == 0:
+            raise NoClientsAvailableError(
+                f"Selector {self.name!r} has no client to choose from: wait until some are"
+                " available."
+            )
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(rows):
+            raise CohortSizeError(
+                f"A cohort of {k} cannot be chosen from {len(rows)} available clients: take k"
+                f" between 1 and {len(rows)}."
+            )
+        return rows
+
+    def _checked(self, need: Need, ids: Ids, values: ArrayLike) -> NDArray[Any]:
+        """Return `values` as an array [m, ...] of finite floats that fits the roster."""
+        array = np.asarray(values)
+        if array.dtype not in (np.float32, np.float64):
+            array = array.astype(np.float64)
+        matrix = need in (Need.PROFILE, Need.UPDATE, Need.LABEL_COUNTS)
+        if array.ndim != 1 + matrix or len(array) != len(ids):
+            shape = f"[{len(ids)}, …]" if matrix else f"[{len(ids)}]"
+            raise InvalidProfilesError(
+                f"The {need.value} of {len(ids)} clients must have shape {shape}, not"
+                f" {list(array.shape)}."
+            )
+        if need.value in self._roster and len(self._roster):
+            width = self._roster[need.value].shape[1:]
+            if array.shape[1:] != width:
+                raise InvalidProfilesError(
+                    f"The {need.value} of client {ids[0]} has {array.shape[1]} numbers where the"
+                    f" others have {width[0]}: all clients must use the same model."
+                )
+        bad = _first_not_finite(array)
+        if bad is not None:
+            raise InvalidProfilesError(
+                f"The {need.value} of client {ids[bad]} is not finite: have it sent again or leave"
+                " that client out."
+            )
+        return array
+
+
+def _first_not_finite(array: NDArray[Any]) -> int | None:
+    # In slices: a mask of a million profiles at once would take as much memory as a copy.
+    step = max(1, 2**22 // max(1, int(np.prod(array.shape[1:]))))
+    for start in range(0, len(array), step):
+        bad = ~np.isfinite(array[start : start + step]).reshape(
+            len(array[start : start + step]), -1
+        )
+        if bad.any():
+            return start + int(np.flatnonzero(bad.any(axis=1))[0])
+    return None
+
+
+def _as_ids(ids: ArrayLike) -> Ids:
+    array = np.atleast_1d(np.asarray(ids))
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidInputError(
+            f"Client ids must be a flat list of whole numbers, not {array.dtype} of shape"
+            f" {list(array.shape)}."
+        )
+    return array.astype(np.int64)
+
+
+def _as_sizes(sizes: ArrayLike | None, ids: Ids) -> Floats:
+    if sizes is None:
+        return np.ones(len(ids))
+    array = np.asarray(sizes, np.float64)
+    if array.shape != ids.shape:
+        raise InvalidInputError(
+            f"sizes must give one number a client: {len(ids)} clients, shape {list(array.shape)}."
+        )
+    bad = ~(np.isfinite(array) & (array > 0))
+    if bad.any():
+        raise InvalidInputError(
+            f"Client {ids[bad][0]} has size {array[bad][0]:g}: a client must hold at least one"
+            " sample to be chosen; leave it out."
+        )
+    return array

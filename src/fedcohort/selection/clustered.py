@@ -1,0 +1,146 @@
+"""Clustered sampling by similarity of updates: the paper's baseline "Cluster".
+
+Y. Fraboni, R. Vidal, L. Kameni, M. Lorenzi: Clustered Sampling: Low-Variance and Improved
+Representativity for Clients Selection in Federated Learning. ICML 2021, Algorithm 2.
+
+Rule: before each round, the angle between the last updates (local minus global model) of every two
+clients, 0 where one of them has not trained yet; Ward linkage on the rows of that matrix, as in
+the authors' code; the tree is cut into the maximal subtrees whose share of the data is at most
+1/k. The k heaviest become k sampling distributions; the other clients are shuffled and poured
+into the room that is left, split where needed, until each distribution holds exactly 1/k of the
+data. One client is drawn from each distribution, so a client can be drawn twice; every draw
+weighs 1/k, which makes the average unbiased.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage, to_tree
+from scipy.spatial.distance import pdist, squareform
+
+from fedcohort.parameters import OneOf, parameter
+from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.registry import register
+from fedcohort.selection.roster import Rows
+
+# Shares are sums of float fractions: two that differ by less than this are the same share.
+_TOLERANCE = 1e-9
+
+
+@register("clustered")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Clustered(Selector):
+    """Draw one client from each of k clusters of similar updates.
+
+    Parameters
+    ----------
+    distance : {"angle", "l2", "l1"}
+        How far two updates are apart; the paper's experiments use the angle.
+    """
+
+    distance: str = parameter("angle", OneOf("angle", "l2", "l1"))
+
+    needs = frozenset({Need.UPDATE})
+    repeats = True
+
+    def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
+        sizes = self._roster["size"][rows]
+        distributions = sampling_distributions(
+            self._distances(rows), sizes / sizes.sum(), k, rng=rng
+        )
+        drawn = [rng.choice(len(rows), p=weights / weights.sum()) for weights in distributions]
+        return self._cohort(rows[drawn], np.full(k, 1 / k))
+
+    def _distances(self, rows: Rows) -> Floats:
+        """Return the distances [m, m] between the updates of `rows`."""
+        if Need.UPDATE.value not in self._roster:
+            return np.zeros((len(rows), len(rows)))
+        updates = self._roster[Need.UPDATE.value][rows]
+        known = ~np.isnan(updates[:, 0])
+        distances = np.zeros((len(rows), len(rows)))
+        distances[np.ix_(known, known)] = _update_distances(updates[known], self.distance)
+        return distances
+
+
+def _update_distances(updates: NDArray[np.float32], kind: str) -> Floats:
+    if kind == "l1":
+        return squareform(pdist(updates, "cityblock"))
+    gram: Floats = (updates @ updates.T).astype(np.float64)
+    squares = np.diag(gram)
+    if kind == "l2":
+        lengths: Floats = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0))
+        return lengths
+    norms = np.sqrt(squares[:, None] * squares[None])
+    cosines = np.divide(gram, norms, out=np.ones_like(gram), where=norms > 0)
+    np.fill_diagonal(cosines, 1.0)
+    angles: Floats = np.arccos(np.clip(cosines, -1.0, 1.0))
+    return angles
+
+
+def sampling_distributions(
+    distances: Floats, shares: Floats, k: int, *, rng: np.random.Generator
+) -> Floats:
+    """Return k distributions over n clients that each hold 1/k of the data.
+
+    Parameters
+    ----------
+    distances : float64 [n, n]
+        How far two clients' updates are apart.
+    shares : float64 [n]
+        Each client's share of all data; they sum to 1.
+    k : int
+        Cohort size.
+    rng : numpy.random.Generator
+        Shuffles the clients that are poured.
+
+    Returns
+    -------
+    float64 [k, n]
+        Rows sum to 1, column c to k · shares[c].
+    """
+    demand = k * shares
+    # A client with more than 1/k of the data fills whole distributions by itself first.
+    alone = np.floor(demand + _TOLERANCE).astype(int)
+    rest = np.maximum(demand - alone, 0.0)
+    rest[rest < _TOLERANCE] = 0.0
+    own = np.eye(len(shares))[np.repeat(np.arange(len(shares)), alone)]
+    places = k - len(own)
+    if places == 0:
+        return own
+    groups = sorted(_maximal_subtrees(distances, rest), key=lambda members: -rest[members].sum())
+    distributions = np.zeros((places, len(shares)))
+    for row, members in zip(distributions, groups, strict=False):
+        row[members] = rest[members]
+    others = [client for members in groups[places:] for client in members]
+    _pour(distributions, rng.permutation(others).astype(int), rest)
+    return np.concatenate([own, distributions])
+
+
+def _maximal_subtrees(distances: Floats, mass: Floats) -> list[list[int]]:
+    """Cut the Ward tree into the largest subtrees whose mass is at most 1."""
+    if len(distances) == 1:
+        return [[0]]
+    groups, stack = [], [to_tree(linkage(pdist(distances), "ward"))]
+    while stack:
+        node = stack.pop()
+        members = node.pre_order()
+        if mass[members].sum() <= 1 + _TOLERANCE:
+            groups.append(members)
+        else:
+            stack += [child for child in (node.left, node.right) if child is not None]
+    return groups
+
+
+def _pour(distributions: Floats, clients: NDArray[np.int_], mass: Floats) -> None:
+    """Fill every distribution up to 1 with the clients' mass, in order, splitting where needed."""
+    place = 0
+    for client in clients:
+        left = mass[client]
+        while left > _TOLERANCE and place < len(distributions):
+            room = 1 - distributions[place].sum()
+            poured = min(left, max(room, 0.0))
+            distributions[place, client] += poured
+            left -= poured
+            if room - poured <= _TOLERANCE:
+                place += 1

@@ -1,0 +1,129 @@
+"""Loss-based sampling and workload prediction: FedSAE.
+
+L. Li, M. Duan, D. Liu, Y. Zhang, A. Ren, X. Chen, Y. Tan, C. Wang: FedSAE: A Novel Self-Adaptive
+Federated Learning Framework in Heterogeneous Systems. IJCNN 2021.
+
+Rule: a client's value is v_c = √n_c · loss_c, with the loss that is known of it last (its loss on
+the initial model until it first trains); k clients are drawn without replacement with
+probabilities softmax(β · v).
+
+Option: the server also predicts how much each client can do (`workload`), a pair of tasks
+(easy, hard) in passes over its data, from what the client completed before.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcohort.parameters import Interval, OneOf, parameter
+from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
+from fedcohort.selection.registry import register
+from fedcohort.selection.roster import Ids, Rows
+
+MAX_PASSES = 15.0
+FIRST_TASKS = (1.0, 2.0)
+IRA_STEP = 10.0
+FASSA_MEMORY = 0.95
+FASSA_FAST, FASSA_SLOW = 3.0, 1.0
+
+
+@register("fedsae")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class FedSAE(Selector):
+    """Prefer clients with a high loss.
+
+    Parameters
+    ----------
+    beta : float
+        How strongly a high value is preferred; 0 is uniform sampling.
+    workload : {None, "ira", "fassa"}
+        How a client's next tasks follow from what it completed; None leaves the work to the run.
+    """
+
+    beta: float = parameter(0.01, Interval(0))
+    workload: str | None = parameter(None, OneOf(None, "ira", "fassa"))
+
+    needs = frozenset({Need.LOSS})
+
+    def ask(
+        self,
+        k: int,
+        available: ArrayLike | None = None,
+        *,
+        rng: np.random.Generator,  # noqa: ARG002
+    ) -> Mapping[Need, Ids]:
+        """Ask the loss of every client whose loss is not known yet."""
+        rows = self._candidates(k, available)
+        self._roster.define(Need.LOSS.value, np.nan)
+        unknown = rows[np.isnan(self._roster[Need.LOSS.value][rows])]
+        return {Need.LOSS: self._roster.ids[unknown]} if len(unknown) else {}
+
+    def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
+        self._roster.define(Need.LOSS.value, np.nan)
+        losses = self._roster[Need.LOSS.value][rows]
+        if np.isnan(losses).any():
+            # A client that nobody asked yet counts as an average one, so that it can be met.
+            known = losses[~np.isnan(losses)]
+            losses = np.where(np.isnan(losses), known.mean() if len(known) else 0.0, losses)
+        value = self.beta * np.sqrt(self._roster["size"][rows]) * losses
+        # The k largest of value + Gumbel noise are a draw without replacement from softmax(value).
+        chosen = rows[np.argsort(-(value + rng.gumbel(size=len(rows))), kind="stable")[:k]]
+        cohort = self._cohort(chosen)
+        if self.workload is None:
+            return cohort
+        self._define_tasks()
+        return dataclasses.replace(cohort, work=self._roster["tasks"][chosen].copy())
+
+    def observe(self, outcome: Outcome) -> None:
+        """Remember the losses and, with `workload`, set the participants' next tasks."""
+        super().observe(outcome)
+        if self.workload is None or outcome.passes is None or outcome.capacity is None:
+            return
+        self._define_tasks()
+        rows = self._roster.rows(outcome.ids)
+        tasks = self._roster["tasks"][rows]
+        if self.workload == "ira":
+            following = _ira(tasks, outcome.passes)
+        else:
+            before = self._roster["threshold"][rows]
+            threshold = FASSA_MEMORY * before + (1 - FASSA_MEMORY) * outcome.capacity
+            self._roster.put("threshold", rows, threshold)
+            following = _fassa(tasks, outcome.passes, threshold)
+        self._roster.put("tasks", rows, np.clip(following, 1.0, MAX_PASSES))
+
+    def _define_tasks(self) -> None:
+        self._roster.define("tasks", np.array(FIRST_TASKS), (2,))
+        self._roster.define("threshold", 0.0)
+
+
+def _ira(tasks: Floats, passes: Floats) -> Floats:
+    """Additive increase by the inverse of the task, multiplicative decrease (FedSAE-Ira)."""
+    easy, hard = tasks.T
+    done_hard, done_easy = passes >= hard, passes >= easy
+    raised = np.stack([easy + IRA_STEP / easy, hard + IRA_STEP / hard], axis=1)
+    mixed = np.stack([easy + IRA_STEP / easy, hard / 2], axis=1)
+    return _by_success(done_hard, done_easy, raised, mixed, tasks / 2)
+
+
+def _fassa(tasks: Floats, passes: Floats, threshold: Floats) -> Floats:
+    """Fast steps below what the client could do on average, slow ones above (FedSAE-Fassa)."""
+    easy, hard = tasks.T
+    done_hard, done_easy = passes >= hard, passes >= easy
+    easy_step = np.where(threshold <= easy, FASSA_SLOW, FASSA_FAST)
+    hard_step = np.where(threshold <= hard, FASSA_SLOW, FASSA_FAST)
+    raised = np.stack([easy + easy_step, hard + hard_step], axis=1)
+    mixed = np.stack([easy + easy_step, hard / 2], axis=1)
+    return _by_success(done_hard, done_easy, raised, mixed, tasks / 2)
+
+
+def _by_success(
+    done_hard: NDArray[np.bool_],
+    done_easy: NDArray[np.bool_],
+    raised: Floats,
+    mixed: Floats,
+    halved: Floats,
+) -> Floats:
+    chosen = np.where(done_hard[:, None], raised, np.where(done_easy[:, None], mixed, halved))
+    return np.sort(chosen, axis=1)

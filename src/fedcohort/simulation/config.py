@@ -1,0 +1,158 @@
+"""A run is a value: one frozen, validated configuration whose hash is its key in the store."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any, Self
+
+from fedcohort.errors import InvalidParameterError
+from fedcohort.federation import parse_skew
+from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
+from fedcohort.selection import Selector, make_selector
+from fedcohort.training.initialisation import INITIALISATIONS
+
+PROFILES = ("fc1", "gradient", "representative-gradient")
+
+_POSITIVE = Interval(1, integral=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One training: one federation, one selector, one seed.
+
+    Attributes
+    ----------
+    dataset : str
+        ``digits``, ``mnist``, ``fashion-mnist`` or a path to a ``.npz`` file.
+    skew : str
+        Who holds what: the paper's ξ in [0, 1] or ``H``, ``iid``, ``dirichlet:ALPHA`` or
+        ``shards:N``; a ``.npz`` file keeps its own clients.
+    clients, cohort : int
+        How many there are (a ``.npz`` file brings its own), and how many train in a round.
+    samples_per_client : int, optional
+        Equal client size; the largest possible if not given.
+    size_spread : float
+        Standard deviation of the logarithm of client sizes; 0 is equal sizes.
+    reuse : bool
+        Whether a sample may go to several clients when a class runs out.
+    selector : str
+        A selector's name, with parameters as ``name:key=value,key=value``.
+    rounds : int
+        Rounds of training.
+    epochs : float
+        Passes over the local data in a round.
+    batch_size : int, optional
+        Samples a step; full batch if not given.
+    lr, momentum : float
+        Of local gradient descent.
+    model, init, profile, profile_layer : str
+        Architecture, first weights, what clients send once, and the layer it is read from.
+    inputs : {"unit", "standard"}
+        Pixels in [0, 1], or shifted and scaled to mean 0 and variance 1 over the training set.
+    eval_every : int
+        Rounds between evaluations; the last round is always evaluated.
+    eval_samples : int, optional
+        Size of the fixed stratified subset of the training set that training accuracy is measured
+        on between exact checkpoints (the first and the last round); the whole set if not given.
+    seed : int
+        Decides the partition, the first weights, the data order and every draw.
+    """
+
+    dataset: str = "digits"
+    skew: str = "1"
+    clients: int = parameter(100, _POSITIVE)
+    cohort: int = parameter(10, _POSITIVE)
+    samples_per_client: int | None = parameter(None, Optional(_POSITIVE))
+    size_spread: float = parameter(0.0, Interval(0, 3))
+    reuse: bool = parameter(False, OneOf(False, True))
+    selector: str = "dp3s"
+    rounds: int = parameter(100, _POSITIVE)
+    epochs: float = parameter(1.0, Interval(0, closed="neither"))
+    batch_size: int | None = parameter(None, Optional(_POSITIVE))
+    lr: float = parameter(0.1, Interval(0, closed="neither"))
+    momentum: float = parameter(0.0, Interval(0, 1, closed="left"))
+    model: str = "auto"
+    init: str = parameter("default", OneOf(*INITIALISATIONS))
+    profile: str = parameter("fc1", OneOf(*PROFILES))
+    profile_layer: str | None = None
+    inputs: str = parameter("standard", OneOf("unit", "standard"))
+    eval_every: int = parameter(1, _POSITIVE)
+    eval_samples: int | None = parameter(None, Optional(_POSITIVE))
+    seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "the run")
+        own_clients = self.dataset.lower().endswith(".npz")
+        if not own_clients and self.cohort > self.clients:
+            raise InvalidParameterError(
+                f"cohort of the run must be at most the {self.clients} clients, not"
+                f" {self.cohort}: lower the cohort or raise the clients."
+            )
+        parse_skew(self.skew)
+        self.make_selector()
+
+    def make_selector(self) -> Selector:
+        """Make the selector that `selector` names."""
+        name, parameters = parse_selector(self.selector)
+        return make_selector(name, **parameters)
+
+    def lockstep_key(self) -> str:
+        """Return what two runs must share to be trained as one program."""
+        shared = {k: v for k, v in dataclasses.asdict(self).items() if k in _SHARED_IN_LOCKSTEP}
+        return json.dumps(shared, sort_keys=True)
+
+    def to_json(self) -> str:
+        """Return the configuration as one canonical line."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the configuration that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+    @property
+    def key(self) -> str:
+        """The run's key in a store: 16 hexadecimal digits."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+_SHARED_IN_LOCKSTEP = frozenset(
+    {
+        "dataset",
+        "model",
+        "inputs",
+        "rounds",
+        "batch_size",
+        "lr",
+        "momentum",
+        "eval_every",
+        "eval_samples",
+    }
+)
+
+
+def parse_selector(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name:key=value,key=value`` into the name and its parameters."""
+    name, _, rest = spec.partition(":")
+    parameters: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise InvalidParameterError(
+                f"Selector {spec!r} has the parameter {item!r} without a value: write"
+                " name:key=value."
+            )
+        parameters[key.strip()] = _literal(value.strip())
+    return name.strip(), parameters
+
+
+def _literal(text: str) -> Any:
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,501 @@
+"""The simulator: runs of one shape, trained in lockstep, round by round.
+
+    for each round:  ask → select → train → aggregate → observe → evaluate → record
+
+Every draw comes from (seed, purpose, round, client), so a run's partition, first model, data order
+and cohorts are the same whatever it is batched with.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedcohort.errors import InvalidParameterError
+from fedcohort.federation import Dataset, Federation, load_dataset
+from fedcohort.metrics import gemd
+from fedcohort.randomness import generator
+from fedcohort.selection import Cohort, Need, Outcome, Selector
+from fedcohort.simulation.capacity import affordable_passes, completed_passes
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.setting import (
+    DeviceData,
+    client_profiles,
+    federation_of,
+    initial_model,
+    load_device_data,
+    order_keys,
+)
+from fedcohort.simulation.store import Checkpoint, RoundRecord, Store
+from fedcohort.training.aggregation import aggregate, usable
+from fedcohort.training.evaluation import client_losses, evaluate
+from fedcohort.training.local import Parameters, Trainer, train_batched, train_sequential
+from fedcohort.training.plan import Jobs, LocalWork
+
+_FLOAT_BYTES = 4
+# On a CPU, batching many small models saves overhead; above this size the convolution kernels
+# decide, and they are faster for one model at a time (floating-point operations a sample).
+_SMALL_MODEL_FLOPS = 1_000_000
+_SECONDS_BETWEEN_SAVES = 5.0
+
+
+@dataclasses.dataclass
+class _Run:
+    """One run's place in the group."""
+
+    config: RunConfig
+    federation: Federation
+    selector: Selector
+    pool_start: int
+    profile_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Assignment:
+    """The distinct clients of one run's cohort, and what each is to do in this round."""
+
+    cohort: Cohort
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    passes: NDArray[np.float64]
+    capacity: NDArray[np.float64] | None
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+
+
+class Lockstep:
+    """Runs that share a data set, a model and a schedule, trained as one program.
+
+    Parameters
+    ----------
+    configs : sequence of RunConfig
+        Runs with the same `RunConfig.lockstep_key`.
+    dataset : Dataset
+        What they train on.
+    device : torch.device
+        Where.
+    trainer : Trainer, optional
+        Local training; by default the backend that suits the device and the model.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[RunConfig],
+        dataset: Dataset,
+        device: torch.device,
+        *,
+        trainer: Trainer | None = None,
+    ) -> None:
+        shared = configs[0]
+        self.configs = list(configs)
+        self.round = 0
+        self._device = device
+        self._data: DeviceData = load_device_data(dataset, shared, device)
+        self._work = LocalWork(shared.batch_size, shared.lr, shared.momentum)
+        models = [initial_model(config, dataset).to(device) for config in configs]
+        self._model: nn.Module = models[0]
+        self._batched = device.type != "cpu" or _flops(models[0], dataset) <= _SMALL_MODEL_FLOPS
+        self._trainer = trainer or (train_batched if self._batched else train_sequential)
+        self._stacked: Parameters = {
+            name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
+            for name, _ in self._model.named_parameters()
+        }
+        self._model_bytes = _FLOAT_BYTES * sum(v[0].numel() for v in self._stacked.values())
+        self._runs: list[_Run] = []
+        pools: list[NDArray[np.int64]] = []
+        seen: dict[str, tuple[Federation, NDArray[np.float32] | None]] = {}
+        for config, model in zip(configs, models, strict=True):
+            self._runs.append(self._enter(config, model, dataset, seen, sum(map(len, pools))))
+            pools.append(self._runs[-1].federation.partition.indices)
+        self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
+
+    def _enter(
+        self,
+        config: RunConfig,
+        model: nn.Module,
+        dataset: Dataset,
+        seen: dict[str, tuple[Federation, NDArray[np.float32] | None]],
+        pool_start: int,
+    ) -> _Run:
+        """Build one run; runs that differ in the selector alone share federation and profiles."""
+        key = dataclasses.replace(config, selector="fedavg").key
+        federation, profiles = seen.get(key, (None, None))
+        if federation is None:
+            federation = federation_of(config, dataset)
+        selector = config.make_selector()
+        needs_profile = Need.PROFILE in selector.needs
+        if needs_profile and profiles is None:
+            profiles = client_profiles(
+                config, model, federation, self._data.train, self._trainer, self._work
+            )
+        seen[key] = (federation, profiles)
+        selector.fit(
+            profiles if needs_profile else None,
+            sizes=federation.sizes,
+            label_counts=federation.label_counts,
+        )
+        width = profiles.shape[1] if needs_profile and profiles is not None else 0
+        return _Run(config, federation, selector, pool_start, width * _FLOAT_BYTES)
+
+    # -- saving ----------------------------------------------------------------------------
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return what is worth knowing about each run besides its configuration."""
+        return [
+            {
+                "clients": len(run.federation),
+                "client_sizes": [int(run.federation.sizes.min()), int(run.federation.sizes.max())],
+                "model_bytes": self._model_bytes,
+                "profile_bytes": run.profile_bytes,
+                "selector": run.selector.describe(),
+                "train_evaluated_on": len(self._data.subset[1]),
+                "device": _device_name(self._device),
+                "torch": torch.__version__,
+            }
+            for run in self._runs
+        ]
+
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Return where each run stands: its round, its model and its selector's state."""
+        saved: dict[str, Checkpoint] = {}
+        for r, run in enumerate(self._runs):
+            model = {f"model.{n}": v[r].cpu().numpy() for n, v in self._stacked.items()}
+            state = {f"selector.{n}": v for n, v in run.selector.state().items()}
+            saved[run.config.key] = self.round, model | state
+        return saved
+
+    def restore(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Go on from checkpoints, one a run, all of the same round."""
+        for r, (run, (round_, state)) in enumerate(zip(self._runs, checkpoints, strict=True)):
+            self.round = round_
+            for name, values in self._stacked.items():
+                values[r] = torch.from_numpy(state[f"model.{name}"])
+            prefix = "selector."
+            run.selector.restore(
+                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            )
+
+    @property
+    def parameters(self) -> Parameters:
+        """The global models, stacked: dict of float32 [R, ...]."""
+        return self._stacked
+
+    # -- a round ---------------------------------------------------------------------------
+
+    def start(self) -> list[RoundRecord]:
+        """Evaluate the initial models: the records of round 0."""
+        return [
+            dataclasses.replace(RoundRecord(round=0), **scores)
+            for scores in self._evaluate(exact=True)
+        ]
+
+    def advance(self) -> list[RoundRecord]:
+        """Do one round of every run and return its records, in the order of the runs."""
+        began = time.perf_counter()
+        self.round += 1
+        assignments = [self._assign(r) for r in range(len(self._runs))]
+        outcomes = self._train(assignments)
+        for run, outcome in zip(self._runs, outcomes, strict=True):
+            run.selector.observe(outcome)
+        last = self.round == self.configs[0].rounds
+        scores: Sequence[dict[str, Any]] = [{}] * len(self._runs)
+        if last or self.round % self.configs[0].eval_every == 0:
+            scores = self._evaluate(exact=last)
+        seconds = (time.perf_counter() - began) / len(self._runs)
+        records = [
+            RoundRecord(
+                round=self.round,
+                gemd=gemd(run.federation.label_counts, assignment.cohort.ids),
+                cohort=tuple(assignment.cohort.ids.tolist()),
+                left_out=tuple(outcome.ids[~outcome.trained].tolist()),
+                bytes_down=assignment.bytes_down,
+                bytes_up=assignment.bytes_up,
+                seconds=seconds,
+                selection_seconds=assignment.seconds,
+            )
+            for run, assignment, outcome in zip(self._runs, assignments, outcomes, strict=True)
+        ]
+        return [dataclasses.replace(r, **s) for r, s in zip(records, scores, strict=True)]
+
+    def _assign(self, r: int) -> _Assignment:
+        """Let one run's selector ask and choose."""
+        began = time.perf_counter()
+        run = self._runs[r]
+        config, selector = run.config, run.selector
+        rng = generator(config.seed, "selection", self.round)
+        everyone = np.arange(len(run.federation))
+        receivers, up = [], 0
+        if self.round == 1 and Need.PROFILE in selector.needs:
+            receivers.append(everyone)
+            up += run.profile_bytes * len(everyone)
+        for need, ids in selector.ask(config.cohort, rng=rng).items():
+            selector.tell(need, ids, self._answer(r, need, ids))
+            receivers.append(ids)
+            up += _FLOAT_BYTES * len(ids)
+        cohort = selector.select(config.cohort, rng=rng)
+        ids, place = np.unique(cohort.ids, return_inverse=True)
+        weights = np.bincount(place, cohort.weights).astype(np.float64)
+        passes, capacity = np.full(len(ids), config.epochs), None
+        if cohort.work is not None:
+            tasks = np.empty((len(ids), 2))
+            tasks[place] = cohort.work
+            capacity = affordable_passes(config.seed, self.round, ids)
+            passes = completed_passes(tasks, capacity)
+        receivers.append(ids)
+        down = self._model_bytes * len(np.unique(np.concatenate(receivers)))
+        extra = _FLOAT_BYTES if Need.LOSS in selector.needs else 0
+        up += (self._model_bytes + extra) * int((passes > 0).sum())
+        elapsed = time.perf_counter() - began
+        return _Assignment(cohort, ids, weights, passes, capacity, down, up, elapsed)
+
+    def _answer(self, r: int, need: Need, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Have clients measure what a selector asked for before it chooses."""
+        if need is not Need.LOSS:
+            raise InvalidParameterError(
+                f"Selector {self._runs[r].selector.name!r} asks for the {need.value} of clients"
+                " before a round, which the simulator cannot answer: it answers losses."
+            )
+        partition = self._runs[r].federation.partition
+        samples = np.concatenate([partition.of(int(client)) for client in ids])
+        losses = client_losses(
+            self._model,
+            {name: values[r] for name, values in self._stacked.items()},
+            self._data.train,
+            torch.from_numpy(samples).to(self._device),
+            torch.from_numpy(partition.sizes[ids]).to(self._device),
+        )
+        return losses.cpu().numpy()
+
+    def _train(self, assignments: Sequence[_Assignment]) -> list[Outcome]:
+        """Train all cohorts together, move the global models, and say what came of it."""
+        working = [assignment.passes > 0 for assignment in assignments]
+        counts = [int(mask.sum()) for mask in working]
+        if sum(counts) == 0:
+            return [
+                _outcome(a, mask, None, None) for a, mask in zip(assignments, working, strict=True)
+            ]
+        jobs, weights = self._jobs(assignments, working)
+        trained = self._trainer(
+            self._model, self._stacked, jobs, self._data.train, self._pool, self._work
+        )
+        used = usable(trained.parameters) & trained.losses.isfinite()
+        before = self._stacked
+        self._stacked = aggregate(before, trained.parameters, jobs.model, weights, used)
+        finite, losses = used.cpu().numpy(), trained.losses.cpu().numpy()
+        outcomes, start = [], 0
+        for r, (assignment, mask) in enumerate(zip(assignments, working, strict=True)):
+            part = slice(start, start + counts[r])
+            start += counts[r]
+            done = mask.copy()
+            done[mask] = finite[part]
+            seen = np.full(len(mask), np.nan)
+            seen[mask] = losses[part]
+            updates = None
+            if Need.UPDATE in self._runs[r].selector.needs:
+                updates = _scatter(_difference(trained.parameters, before, part, r), mask)
+            outcomes.append(_outcome(assignment, done, seen, updates))
+        return outcomes
+
+    def _jobs(
+        self, assignments: Sequence[_Assignment], working: Sequence[NDArray[np.bool_]]
+    ) -> tuple[Jobs, Tensor]:
+        columns: list[tuple[Any, ...]] = []
+        for r, (run, assignment, mask) in enumerate(
+            zip(self._runs, assignments, working, strict=True)
+        ):
+            ids = assignment.ids[mask]
+            partition = run.federation.partition
+            columns.append(
+                (
+                    np.full(len(ids), r),
+                    run.pool_start + partition.offsets[ids],
+                    partition.sizes[ids],
+                    order_keys(run.config.seed, self.round, ids),
+                    assignment.passes[mask],
+                    assignment.weights[mask],
+                )
+            )
+        model, start, size, key, passes, weights = (
+            torch.from_numpy(np.concatenate(parts)).to(self._device)
+            for parts in zip(*columns, strict=True)
+        )
+        return Jobs(model, start, size, key, passes), weights
+
+    def _evaluate(self, *, exact: bool) -> list[dict[str, Any]]:
+        parts = {"train": self._data.train if exact else self._data.subset, "test": self._data.test}
+        scores: list[dict[str, Any]] = [{} for _ in self._runs]
+        for part, data in parts.items():
+            if len(data[1]) == 0:
+                continue
+            accuracy, loss = evaluate(self._model, self._stacked, data, batched=self._batched)
+            for score, a, b in zip(scores, accuracy.tolist(), loss.tolist(), strict=True):
+                score[f"{part}_accuracy"] = a
+                score[f"{part}_loss"] = b if np.isfinite(b) else None
+        return scores
+
+
+def lockstep_groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
+    """Gather runs that can be trained as one program, in the order they are given."""
+    groups: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        groups.setdefault(config.lockstep_key(), []).append(config)
+    return list(groups.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a simulation is: run-rounds done and in all, and the mean scores so far."""
+
+    done: int
+    total: int
+    note: str = ""
+
+
+def simulate(
+    configs: Sequence[RunConfig],
+    store: Store,
+    *,
+    device: str = "auto",
+    report: Callable[[Progress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Do all runs that the store does not hold yet, going on where they were left.
+
+    Parameters
+    ----------
+    configs : sequence of RunConfig
+        Runs to do.
+    store : Store
+        Where results go, and where interrupted runs go on from.
+    device : {"auto", "cpu", "cuda"}
+        Where to train.
+    report : callable
+        Hears the progress after every round.
+    stop : callable
+        Asked after every round; True saves everything and ends.
+
+    Returns
+    -------
+    bool
+        Whether all runs are finished.
+    """
+    where = find_device(device)
+    pending = [config for config in dict.fromkeys(configs) if not store.is_done(config.key)]
+    total = sum(config.rounds for config in pending)
+    done = 0
+    for group in lockstep_groups(pending):
+        dataset = load_dataset(group[0].dataset)
+        for part, saved in _by_round(group, store):
+            lockstep = Lockstep(part, dataset, where)
+            if saved:
+                lockstep.restore(saved)
+            done += lockstep.round * len(part)
+            for config, facts in zip(part, lockstep.facts(), strict=True):
+                store.begin(config, facts)
+            for round_ in _run_group(lockstep, store, stop):
+                report(Progress(done + round_ * len(part), total, dataset.name))
+            if lockstep.round < part[0].rounds:
+                return False
+            done += part[0].rounds * len(part)
+    return True
+
+
+def _run_group(lockstep: Lockstep, store: Store, stop: Callable[[], bool]) -> Iterator[int]:
+    """Run a group to its end, saving now and then; yields the rounds done in this call."""
+    keys = [config.key for config in lockstep.configs]
+    fresh: dict[str, list[RoundRecord]] = {key: [] for key in keys}
+    first, rounds = lockstep.round, lockstep.configs[0].rounds
+    saved_at, pause = time.monotonic(), _SECONDS_BETWEEN_SAVES
+    if lockstep.round == 0:
+        for key, record in zip(keys, lockstep.start(), strict=True):
+            fresh[key].append(record)
+    while lockstep.round < rounds:
+        for key, record in zip(keys, lockstep.advance(), strict=True):
+            fresh[key].append(record)
+        stopping = stop()
+        if lockstep.round == rounds or stopping or time.monotonic() - saved_at > pause:
+            began = time.monotonic()
+            done = lockstep.round == rounds
+            store.save(fresh, {} if done else lockstep.checkpoints(), done=done)
+            fresh = {key: [] for key in keys}
+            saved_at = time.monotonic()
+            # Large states are saved less often, so that saving stays a small part of the work.
+            pause = max(_SECONDS_BETWEEN_SAVES, 20 * (saved_at - began))
+        yield lockstep.round - first
+        if stopping:
+            return
+
+
+def _by_round(
+    group: Sequence[RunConfig], store: Store
+) -> Iterator[tuple[list[RunConfig], list[Checkpoint]]]:
+    """Split a group by the round its runs stand at: lockstep means the same round."""
+    found = {config: store.checkpoint(config.key) for config in group}
+    rounds = {config: 0 if saved is None else saved[0] for config, saved in found.items()}
+    for round_ in sorted(set(rounds.values()), reverse=True):
+        part = [config for config in group if rounds[config] == round_]
+        yield part, [saved for c in part if (saved := found[c]) is not None]
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device called ``auto``, ``cpu`` or ``cuda``."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InvalidParameterError(f"The device must be auto, cpu or cuda, not {name!r}.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidParameterError(
+            "There is no CUDA device that PyTorch can use here: take --device cpu."
+        )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def _flops(model: nn.Module, dataset: Dataset) -> int:
+    """Count the floating-point operations of one sample's forward pass."""
+    one = torch.zeros(1, *dataset.x_train.shape[1:], device=next(model.parameters()).device)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(one)
+    return int(counter.get_total_flops())
+
+
+def _difference(local: Parameters, before: Parameters, part: slice, r: int) -> NDArray[np.float32]:
+    return (
+        torch.cat([(local[name][part] - before[name][r]).flatten(1) for name in before], dim=1)
+        .cpu()
+        .numpy()
+    )
+
+
+def _scatter(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    full = np.full((len(mask), values.shape[1]), np.nan, np.float32)
+    full[mask] = values
+    return full
+
+
+def _outcome(
+    assignment: _Assignment,
+    trained: NDArray[np.bool_],
+    losses: NDArray[np.float64] | None,
+    updates: NDArray[np.float32] | None,
+) -> Outcome:
+    return Outcome(
+        assignment.ids,
+        trained,
+        losses,
+        updates,
+        passes=assignment.passes,
+        capacity=assignment.capacity,
+    )

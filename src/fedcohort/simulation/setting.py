@@ -1,0 +1,133 @@
+"""What a run starts from: data on the device, the federation, the first model, the profiles."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedcohort.errors import CohortSizeError
+from fedcohort.federation import Dataset, Federation, build_federation
+from fedcohort.profiles import fc1_profiles, gradient_profiles, representative_gradient_profiles
+from fedcohort.randomness import derived_seed, generator, hashed_keys
+from fedcohort.simulation.config import RunConfig
+from fedcohort.training.initialisation import initialise
+from fedcohort.training.local import Parameters, Trainer
+from fedcohort.training.models import build_model
+from fedcohort.training.plan import Jobs, LocalWork
+
+Data = tuple[Tensor, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceData:
+    """A data set on the device, as a model is given it.
+
+    Attributes
+    ----------
+    train, test : (float32 [N, ...], int64 [N])
+        Inputs and labels; the test part may be empty.
+    subset : (float32 [n, ...], int64 [n])
+        The part of the training set that is evaluated between exact checkpoints.
+    """
+
+    train: Data
+    test: Data
+    subset: Data
+
+
+def load_device_data(dataset: Dataset, config: RunConfig, device: torch.device) -> DeviceData:
+    """Put a data set on the device, scaled as `config` says."""
+
+    def inputs(values: NDArray[np.uint8] | NDArray[np.float32]) -> Tensor:
+        x = torch.from_numpy(np.array(values)).to(device).float() / dataset.scale
+        return (x - dataset.mean) / dataset.std if config.inputs == "standard" else x
+
+    train = inputs(dataset.x_train), torch.from_numpy(dataset.y_train).to(device)
+    test = inputs(dataset.x_test), torch.from_numpy(dataset.y_test).to(device)
+    if config.eval_samples is None or config.eval_samples >= len(dataset.y_train):
+        return DeviceData(train, test, train)
+    chosen = torch.from_numpy(_stratified(dataset.y_train, config.eval_samples)).to(device)
+    return DeviceData(train, test, (train[0][chosen], train[1][chosen]))
+
+
+def _stratified(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Choose `count` samples, each class with its share; the same ones for every run."""
+    shuffled = generator(0, "evaluation subset").permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    # Equally spaced places in the list sorted by class hold each class in proportion.
+    return np.sort(by_class[np.arange(count) * len(labels) // count])
+
+
+def initial_model(config: RunConfig, dataset: Dataset) -> nn.Module:
+    """Build the first global model, a function of the run's seed."""
+    model = build_model(
+        config.model,
+        dataset.x_train.shape[1:],
+        dataset.classes,
+        derived_seed(config.seed, "model"),
+    )
+    return initialise(model, config.init, derived_seed(config.seed, "initialisation"))
+
+
+def federation_of(config: RunConfig, dataset: Dataset) -> Federation:
+    """Divide the data set over clients as `config` says."""
+    federation = build_federation(
+        dataset,
+        skew=config.skew,
+        clients=config.clients,
+        seed=config.seed,
+        samples_per_client=config.samples_per_client,
+        size_spread=config.size_spread,
+        reuse=config.reuse,
+    )
+    if config.cohort > len(federation):
+        raise CohortSizeError(
+            f"A cohort of {config.cohort} cannot be chosen from the {len(federation)} clients of"
+            f" {dataset.name}: lower the cohort."
+        )
+    return federation
+
+
+def order_keys(seed: int, round_: int, clients: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the keys int64 [m] that decide in which order clients visit their samples."""
+    return hashed_keys(seed, "data order", round_, clients)
+
+
+def client_profiles(
+    config: RunConfig,
+    model: nn.Module,
+    federation: Federation,
+    data: Data,
+    trainer: Trainer,
+    work: LocalWork,
+) -> NDArray[np.float32]:
+    """Return what each client sends once, float32 [C, Q]."""
+    x, y = data
+    samples = torch.from_numpy(federation.partition.indices).to(x.device)
+    sizes = torch.from_numpy(federation.sizes).to(x.device)
+
+    def representative() -> Tensor:
+        parameters: Parameters = {n: p.detach() for n, p in model.named_parameters()}
+        clients = np.arange(len(federation))
+        jobs = Jobs(
+            model=torch.zeros(len(clients), dtype=torch.int64, device=x.device),
+            start=torch.from_numpy(federation.partition.offsets[:-1]).to(x.device),
+            size=sizes,
+            key=torch.from_numpy(order_keys(config.seed, 0, clients)).to(x.device),
+            passes=torch.full((len(clients),), config.epochs, device=x.device),
+        )
+        stacked = {name: values[None].clone() for name, values in parameters.items()}
+        trained = trainer(model, stacked, jobs, data, samples, work)
+        return representative_gradient_profiles(
+            {name: values[0] for name, values in stacked.items()}, trained.parameters
+        )
+
+    methods: dict[str, Callable[[], Tensor]] = {
+        "fc1": lambda: fc1_profiles(model, x, samples, sizes, layer=config.profile_layer),
+        "gradient": lambda: gradient_profiles(model, x, y, samples, sizes),
+        "representative-gradient": representative,
+    }
+    return methods[config.profile]().cpu().numpy()

@@ -1,0 +1,129 @@
+"""Which samples each client trains on at each step.
+
+All of it is a function of the clients' keys: a client's batches are the same whatever it is
+trained beside, on whatever device, and whether clients run one by one or in lockstep.
+"""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+_PADDING = torch.iinfo(torch.int64).max
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalWork:
+    """What a client does with its data.
+
+    Attributes
+    ----------
+    batch_size : int or None
+        Samples a step; None is full batch.
+    lr, momentum : float
+        Of plain stochastic gradient descent.
+    """
+
+    batch_size: int | None
+    lr: float
+    momentum: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Jobs:
+    """M local trainings to do, each one client of one run.
+
+    Attributes
+    ----------
+    model : int64 [M]
+        Which of the stacked global models to start from.
+    start, size : int64 [M]
+        Where the client's samples stand in the pool of sample indices.
+    key : int64 [M]
+        Decides the order of the client's samples.
+    passes : float64 [M]
+        Passes over the data; a fraction of a pass is rounded to whole steps, at least one.
+    """
+
+    model: Tensor
+    start: Tensor
+    size: Tensor
+    key: Tensor
+    passes: Tensor
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    def __getitem__(self, part: slice) -> "Jobs":
+        """Return some of the jobs."""
+        return Jobs(*(getattr(self, field.name)[part] for field in dataclasses.fields(self)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The batches of M jobs, step by step.
+
+    Attributes
+    ----------
+    sample : int64 [T, M, B]
+        Indices into the data set; where the weight is 0, some valid index.
+    weight : float32 [T, M, B]
+        1 / (samples in this batch), or 0 for padding; all 0 once a job has finished.
+    """
+
+    sample: Tensor
+    weight: Tensor
+
+
+def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
+    """Lay out the batches of all jobs.
+
+    Parameters
+    ----------
+    jobs : Jobs
+        On the device where the plan is wanted.
+    pool : int64 [total]
+        Sample indices, client after client.
+    work : LocalWork
+        Gives the batch size.
+    """
+    device = pool.device
+    width = int(jobs.size.max())
+    batch = width if work.batch_size is None else min(work.batch_size, width)
+    per_pass = (jobs.size + batch - 1) // batch
+    steps = (jobs.passes * per_pass).round().long().clamp(min=1)
+    total = int(steps.max())
+    pass_count = math.ceil(float((steps / per_pass).max()))
+    order = _sample_orders(jobs, pass_count, width, shuffle=batch < width)
+
+    step = torch.arange(total, device=device)[:, None]
+    which_pass, which_batch = step // per_pass, step % per_pass
+    slot = which_batch[..., None] * batch + torch.arange(batch, device=device)
+    valid = (slot < jobs.size[:, None]) & (step < steps)[..., None]
+    flat = which_pass.clamp(max=pass_count - 1)[..., None] * width + slot.clamp(max=width - 1)
+    position = order.expand(total, -1, -1).gather(2, flat)
+    # A finished job points at its own first sample, with weight 0.
+    position = torch.where(valid, position, 0)
+    counts = valid.sum(2, keepdim=True).clamp(min=1)
+    return Plan(pool[jobs.start[:, None] + position], valid / counts)
+
+
+def _sample_orders(jobs: Jobs, passes: int, width: int, *, shuffle: bool) -> Tensor:
+    """Return the positions [1, M, passes * width] in which each job visits its samples."""
+    place = torch.arange(width, device=jobs.key.device)
+    if not shuffle:
+        return place.repeat(len(jobs), passes)[None]
+    # Sorting hashed keys is a shuffle that every device computes alike, all clients at once.
+    pass_key = _mix(jobs.key[:, None] + _mix(torch.arange(passes, device=place.device)))
+    keys = _mix(pass_key[..., None] + _mix(place))
+    keys = torch.where(place < jobs.size[:, None, None], keys, _PADDING)
+    return keys.argsort(dim=2, stable=True).reshape(1, len(jobs), passes * width)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64, whose products wrap as unsigned ones do."""
+    z = z + -7046029254386353131
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * -4658895280553007687
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * -7723592293110705685
+    return z ^ ((z >> 31) & ((1 << 33) - 1))
