@@ -101,6 +101,16 @@ class RunConfig:
         shared = {k: v for k, v in dataclasses.asdict(self).items() if k in _SHARED_IN_LOCKSTEP}
         return json.dumps(shared, sort_keys=True)
 
+    @property
+    def federation_key(self) -> str:
+        """What runs share that have the same clients, data, first model and profiles."""
+        own = {k: v for k, v in dataclasses.asdict(self).items() if k in _DECIDE_THE_FEDERATION}
+        if self.profile == "representative-gradient":
+            own |= {
+                name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "momentum")
+            }
+        return _hash(json.dumps(own, sort_keys=True))
+
     def to_json(self) -> str:
         """Return the configuration as one canonical line."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
@@ -113,7 +123,7 @@ class RunConfig:
     @property
     def key(self) -> str:
         """The run's key in a store: 16 hexadecimal digits."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        return _hash(self.to_json())
 
 
 _SHARED_IN_LOCKSTEP = frozenset(
@@ -129,6 +139,28 @@ _SHARED_IN_LOCKSTEP = frozenset(
         "eval_samples",
     }
 )
+
+
+_DECIDE_THE_FEDERATION = frozenset(
+    {
+        "dataset",
+        "skew",
+        "clients",
+        "samples_per_client",
+        "size_spread",
+        "reuse",
+        "model",
+        "init",
+        "profile",
+        "profile_layer",
+        "inputs",
+        "seed",
+    }
+)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parse_selector(spec: str) -> tuple[str, dict[str, Any]]:

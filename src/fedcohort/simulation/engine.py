@@ -43,6 +43,7 @@ _FLOAT_BYTES = 4
 # decide, and they are faster for one model at a time (floating-point operations a sample).
 _SMALL_MODEL_FLOPS = 1_000_000
 _SECONDS_BETWEEN_SAVES = 5.0
+_LARGEST_STORED_PROFILES = 1_000_000
 
 
 @dataclasses.dataclass
@@ -52,8 +53,13 @@ class _Run:
     config: RunConfig
     federation: Federation
     selector: Selector
+    profiles: NDArray[np.float32] | None
     pool_start: int
-    profile_bytes: int
+
+    @property
+    def profile_bytes(self) -> int:
+        """What one client's profile costs to send."""
+        return 0 if self.profiles is None else _FLOAT_BYTES * self.profiles.shape[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Lockstep:
         pool_start: int,
     ) -> _Run:
         """Build one run; runs that differ in the selector alone share federation and profiles."""
-        key = dataclasses.replace(config, selector="fedavg").key
+        key = config.federation_key
         federation, profiles = seen.get(key, (None, None))
         if federation is None:
             federation = federation_of(config, dataset)
@@ -136,13 +142,9 @@ class Lockstep:
                 config, model, federation, self._data.train, self._trainer, self._work
             )
         seen[key] = (federation, profiles)
-        selector.fit(
-            profiles if needs_profile else None,
-            sizes=federation.sizes,
-            label_counts=federation.label_counts,
-        )
-        width = profiles.shape[1] if needs_profile and profiles is not None else 0
-        return _Run(config, federation, selector, pool_start, width * _FLOAT_BYTES)
+        sent = profiles if needs_profile else None
+        selector.fit(sent, sizes=federation.sizes, label_counts=federation.label_counts)
+        return _Run(config, federation, selector, sent, pool_start)
 
     # -- saving ----------------------------------------------------------------------------
 
@@ -161,6 +163,16 @@ class Lockstep:
             }
             for run in self._runs
         ]
+
+    def federations(self) -> list[dict[str, NDArray[Any]]]:
+        """Return who holds what in each run, as the store keeps it for reports."""
+        found: list[dict[str, NDArray[Any]]] = []
+        for run in self._runs:
+            arrays: dict[str, NDArray[Any]] = {"label_counts": run.federation.label_counts}
+            if run.profiles is not None and run.profiles.size <= _LARGEST_STORED_PROFILES:
+                arrays["profiles"] = run.profiles
+            found.append(arrays)
+        return found
 
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Return where each run stands: its round, its model and its selector's state."""
@@ -397,8 +409,8 @@ def simulate(
             if saved:
                 lockstep.restore(saved)
             done += lockstep.round * len(part)
-            for config, facts in zip(part, lockstep.facts(), strict=True):
-                store.begin(config, facts)
+            for entry in zip(part, lockstep.facts(), lockstep.federations(), strict=True):
+                store.begin(*entry)
             for round_ in _run_group(lockstep, store, stop):
                 report(Progress(done + round_ * len(part), total, dataset.name))
             if lockstep.round < part[0].rounds:

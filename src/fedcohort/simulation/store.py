@@ -19,8 +19,10 @@ FILE_NAME = "results.sqlite"
 _FORMAT = 1
 
 _SCHEMA = """
+CREATE TABLE IF NOT EXISTS federations (federation TEXT PRIMARY KEY, arrays BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS runs (
-    run TEXT PRIMARY KEY, config TEXT NOT NULL, facts TEXT NOT NULL, done INTEGER NOT NULL
+    run TEXT PRIMARY KEY, config TEXT NOT NULL, facts TEXT NOT NULL, done INTEGER NOT NULL,
+    federation TEXT NOT NULL REFERENCES federations
 ) STRICT;
 CREATE TABLE IF NOT EXISTS rounds (
     run TEXT NOT NULL REFERENCES runs, round INTEGER NOT NULL,
@@ -140,13 +142,37 @@ class Store:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def begin(self, config: RunConfig, facts: Mapping[str, Any]) -> None:
-        """Enter a run, with facts about it (sizes, what the selector is, the device)."""
+    def begin(
+        self, config: RunConfig, facts: Mapping[str, Any], federation: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Enter a run.
+
+        Parameters
+        ----------
+        config : RunConfig
+            What is run.
+        facts : dict
+            What else is worth knowing: model size, device.
+        federation : dict of arrays
+            Who holds what, shared by all runs of one `RunConfig.federation_key`:
+            ``label_counts`` [C, N] and, if some selector needed them, ``profiles`` [C, Q].
+        """
+        known = self._federation(config.federation_key)
         with self._transaction():
+            if known is None or len(known) < len(federation):
+                self._db.execute(
+                    "INSERT OR REPLACE INTO federations VALUES (?, ?)",
+                    (config.federation_key, _pack(federation)),
+                )
             self._db.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, 0)"
+                "INSERT INTO runs VALUES (?, ?, ?, 0, ?)"
                 " ON CONFLICT (run) DO UPDATE SET facts = excluded.facts",
-                (config.key, config.to_json(), json.dumps(dict(facts), sort_keys=True)),
+                (
+                    config.key,
+                    config.to_json(),
+                    json.dumps(dict(facts), sort_keys=True),
+                    config.federation_key,
+                ),
             )
 
     def save(
@@ -197,6 +223,18 @@ class Store:
         if row is None:
             raise StoreError(f"There is no run {run!r} in {str(self.path)!r}.")
         return json.loads(row[0])  # type: ignore[no-any-return]
+
+    def federation(self, config: RunConfig) -> dict[str, NDArray[Any]]:
+        """Return a run's federation as it was entered: ``label_counts`` and maybe ``profiles``."""
+        found = self._federation(config.federation_key)
+        if found is None:
+            raise StoreError(f"There is no federation of run {config.key!r} in {str(self.path)!r}.")
+        return found
+
+    def _federation(self, key: str) -> dict[str, NDArray[Any]] | None:
+        query = "SELECT arrays FROM federations WHERE federation = ?"
+        row = self._db.execute(query, (key,)).fetchone()
+        return None if row is None else _unpack(row[0])
 
     def is_done(self, run: str) -> bool:
         """Tell whether a run is finished."""
