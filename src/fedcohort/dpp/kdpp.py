@@ -1,8 +1,10 @@
 """The k-DPP of FL-DP³S: drawing k clients that differ from one another.
 
-Zhang et al., "FL-DP³S: Federated Learning with Diversified Client Selection", ICASSP 2023. The
-probability of a cohort Y is det(L_Y) / e_k(L), where L_Y is the kernel restricted to Y and e_k(L)
-the sum of the determinants of all cohorts of size k.
+Y. Zhang, C. Xu, H. H. Yang, X. Wang, T. Q. S. Quek: DPP-based Client Selection for Federated
+Learning with Non-IID Data. ICASSP 2023.
+
+The probability of a cohort Y is det(L_Y) / e_k(L), where L_Y is the kernel restricted to Y and
+e_k(L) the sum of the determinants of all cohorts of size k.
 """
 
 from __future__ import annotations
@@ -147,7 +149,8 @@ class KDPP:
         Parameters
         ----------
         features : ndarray of shape [a, r]
-            `landmarks.features` of the clients that can be drawn.
+            `landmarks.features` of the clients that can be drawn. They are not copied: leave
+            them unchanged as long as the sampler is in use.
         landmarks : Landmarks
         k : int
             How many clients a draw has.
@@ -155,8 +158,7 @@ class KDPP:
             `fedcohort.dpp.gram` of the features of all clients, since the kernel compares each
             with all. When not given, those that can be drawn are all.
         """
-        all_clients = gram(features) if population_gram is None else population_gram
-        spectrum = low_rank_spectrum(features, landmarks.signs, all_clients)
+        spectrum = low_rank_spectrum(features, landmarks.signs, population_gram)
         return cls(spectrum, k, landmarks=len(landmarks.points))
 
     @classmethod
@@ -182,7 +184,7 @@ class KDPP:
     def _from_square(cls, s: Floats, k: int, available: ArrayLike | None) -> KDPP:
         if np.all(s == s[0, 0]):
             count = len(s) if available is None else len(available_rows(available, len(s)))
-            return cls(Spectrum(np.empty(0), np.empty((0, count))), k)
+            return cls(Spectrum.empty(count), k)
         if available is None:
             values, vectors = scipy.linalg.eigh(
                 s.T, driver="evd", overwrite_a=True, check_finite=False
@@ -311,12 +313,12 @@ class KDPP:
         Summed over the m-subsets of Y, det(L_T) gives e_m(L_Y).
         """
         rank, kernel = self.spectrum.rank, self._from_kernel
-        rows = self.spectrum.columns[:, cohort]
+        rows = self.spectrum.vectors.entries(cohort[None, :], np.arange(rank)[None, :])[0]
         log_ratio = 0.0
         # Where all eigenvectors are used their eigenvalues cancel.
         if kernel < rank:
             logs = self.spectrum.log_values
-            rows = rows * np.exp((logs - logs[0]) / 2)[:, None]
+            rows = rows * np.exp((logs - logs[0]) / 2)
             log_ratio = kernel * logs[0] - self.log_normalizer
         values = np.linalg.svd(rows, compute_uv=False)[:kernel]
         tolerance = max(self.spectrum.items, rank) * _EPSILON
@@ -334,8 +336,7 @@ class KDPP:
         if kernel == 0:
             return np.full(clients, self.k / clients)
         chosen = choice_probabilities(self.spectrum.log_values, self._table)
-        columns = self.spectrum.columns
-        first: Floats = np.minimum(np.einsum("j,jc,jc->c", chosen, columns, columns), 1.0)
+        first = np.minimum(self.spectrum.vectors.weighted_squares(chosen), 1.0)
         if kernel == self.k:
             return first
         first += (1 - first) * ((self.k - kernel) / (clients - kernel))

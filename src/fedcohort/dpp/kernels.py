@@ -1,7 +1,8 @@
 """From profiles to the similarity of FL-DP³S.
 
 With S⁰ the matrix of distances between profiles, S = 1 − S⁰ / max S⁰ and the kernel is L = SᵀS
-(Zhang et al., "FL-DP³S", ICASSP 2023). The smallest distance is 0, since the diagonal belongs to
+(Zhang et al., "DPP-based Client Selection for Federated Learning with Non-IID Data", ICASSP 2023).
+The smallest distance is 0, since the diagonal belongs to
 the matrix, so nothing else is subtracted. S does not change when all profiles are shifted or
 scaled together, which is what allows `Frame` to centre and scale them before anything is squared.
 """
@@ -20,8 +21,8 @@ from fedcohort.errors import InvalidKernelError, InvalidProfilesError
 
 Floats = NDArray[np.float64]
 
-# Rows of profiles that are converted to float64 at a time, in numbers (16 MiB).
-_BLOCK_NUMBERS = 2**21
+# Numbers of a long array that are worked on at a time (4 MiB, to stay in the cache).
+_BLOCK_NUMBERS = 2**19
 
 # ‖x−z‖² = ‖x‖² + ‖z‖² − 2xᵀz cancels where x and z are close. Below this share of ‖x‖² + ‖z‖²
 # the distance is computed again from the difference, so that its error stays near the rounding
@@ -81,9 +82,12 @@ def _stack(profiles: Any) -> NDArray[Any]:
     return np.stack(rows) if rows else np.empty((0, 0))
 
 
-def row_blocks(count: int, width: int) -> Iterator[slice]:
-    """Yield slices of `count` rows of `width` numbers that are small enough to convert."""
-    step = max(1, _BLOCK_NUMBERS // width)
+def row_blocks(count: int, width: int, multiple: int = 1) -> Iterator[slice]:
+    """Yield slices of `count` rows of `width` numbers that are small enough to work on.
+
+    All but the last hold a multiple of `multiple` rows.
+    """
+    step = max(1, _BLOCK_NUMBERS // (width * multiple)) * multiple
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
 
@@ -144,18 +148,12 @@ def distances(x: Floats, z: Floats, exact_share: float = _EXACT_SHARE) -> Floats
     norms *= exact_share
     close = result <= norms
     np.sqrt(np.maximum(result, 0.0, out=result), out=result)
-    # Of a symmetric matrix only one half need be computed again.
-    same = x is z
-    for i in np.flatnonzero(close.any(axis=1)):
-        j = np.flatnonzero(close[i])
-        if same:
-            j = j[j > i]
-        difference = z[j] - x[i]
+    pairs = np.flatnonzero(close)
+    for part in row_blocks(pairs.size, x.shape[1]):
+        i, j = np.divmod(pairs[part], len(z))
+        difference = x[i]
+        difference -= z[j]
         result[i, j] = np.sqrt(np.einsum("ij,ij->i", difference, difference))
-        if same:
-            result[j, i] = result[i, j]
-    if same:
-        np.fill_diagonal(result, 0.0)
     return result
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
+from fedcohort.dpp.eigenvectors import FactoredEigenvectors
 from fedcohort.dpp.kernels import Frame, as_profiles, distances, row_blocks
 from fedcohort.dpp.spectral import Spectrum
 from fedcohort.errors import InvalidInputError, InvalidParameterError, InvalidProfilesError
@@ -305,7 +306,9 @@ def gram(features: Floats) -> Floats:
     return result
 
 
-def low_rank_spectrum(features: Floats, signs: Floats, population_gram: Floats) -> Spectrum:
+def low_rank_spectrum(
+    features: Floats, signs: Floats, population_gram: Floats | None = None
+) -> Spectrum:
     """Return the spectrum of Φ J G J Φᵀ.
 
     Parameters
@@ -314,17 +317,22 @@ def low_rank_spectrum(features: Floats, signs: Floats, population_gram: Floats) 
         Φ of the clients that can be drawn.
     signs : ndarray of shape [r]
         The diagonal of J.
-    population_gram : ndarray of shape [r, r]
-        G, the Gram matrix of all clients.
+    population_gram : ndarray of shape [r, r], optional
+        G, the Gram matrix of all clients; that of `features` when not given.
     """
-    if population_gram.shape != (signs.size, signs.size) or features.shape[1:] != signs.shape:
+    if features.ndim != 2 or features.shape[1] != signs.size:
         raise InvalidInputError(
-            f"Features of shape {features.shape} and a Gram matrix of shape "
-            f"{population_gram.shape} do not fit landmarks with {signs.size} features."
+            f"Features must have the shape [clients, {signs.size}], not {features.shape}."
         )
-    if signs.size == 0 or not features.any():
-        return Spectrum(np.empty(0), np.empty((0, len(features))))
-    values, vectors = scipy.linalg.eigh(gram(features))
+    own = gram(features)
+    everyone = own if population_gram is None else population_gram
+    if everyone.shape != own.shape:
+        raise InvalidInputError(
+            f"The population's Gram matrix must have the shape {own.shape}, not {everyone.shape}."
+        )
+    if not own.any():
+        return Spectrum.empty(len(features))
+    values, vectors = scipy.linalg.eigh(own)
     keep = values > _DIRECTION_SHARE * values[-1]
     roots = np.sqrt(values[keep])
     # Φ = Q · factor with orthonormal Q = Φ · to_basis.
@@ -337,8 +345,9 @@ def low_rank_spectrum(features: Floats, signs: Floats, population_gram: Floats) 
         triangle = scipy.linalg.cholesky(again)
         to_basis = scipy.linalg.solve_triangular(triangle, to_basis.T, trans="T").T
         factor = triangle @ factor
-    values, vectors = scipy.linalg.eigh(population_gram)
+    values, vectors = scipy.linalg.eigh(everyone)
     half = vectors * np.sqrt(np.maximum(values, 0.0))
     rotation, sigma, _ = scipy.linalg.svd(factor * signs @ half, full_matrices=False)
     keep = sigma > _DIRECTION_SHARE * sigma[0]
-    return Spectrum(2 * np.log(sigma[keep]), (to_basis @ rotation[:, keep]).T @ features.T)
+    mixing = to_basis @ rotation[:, keep]
+    return Spectrum(2 * np.log(sigma[keep]), FactoredEigenvectors(features, mixing))

@@ -2,8 +2,8 @@
 
 A k-DPP is a mixture of determinantal *projection* processes (Kulesza and Taskar, 2011, 2012): first
 k eigenvectors are chosen, with probability proportional to the product of their eigenvalues; then
-k items, one after the other, each with probability proportional to the squared length of its row
-(in the chosen eigenvectors) that is orthogonal to the rows taken so far.
+k items, one after the other, each with probability proportional to the squared length of that part
+of its row (in the chosen eigenvectors) which is orthogonal to the rows taken so far.
 
 The second phase is done by rejection. The squared rows are a mixture of k known distributions over
 the items, one a column, so an item is proposed from a random column and accepted with the share of
@@ -19,21 +19,19 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcohort.dpp.eigenvectors import DenseEigenvectors, Eigenvectors
+
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Items whose squared entries are summed into one step of a column's distribution. The table is
-# this much smaller than the eigenvectors; the step is scanned when a proposal falls into it.
-_BLOCK = 64
-
-# Numbers that one batch of draws holds at a time (4 MiB): larger ones leave the cache.
+# Numbers that one batch of draws, or of proposals, holds at a time (4 MiB, to stay in the cache).
 _BATCH_NUMBERS = 2**19
 
 # Orthogonal shares below this are rounding. Accepting one has this probability at most.
 _SMALLEST_SHARE = 1e-14
 
-# With orthonormal eigenvectors a round of proposals completes a draw with probability above 1/3,
-# so this many rounds without completing it mean that rounding has left nothing to accept.
+# With orthonormal eigenvectors every round completes a draw with fair probability, so this many
+# rounds without completing it mean that rounding has left nothing to accept.
 _ROUNDS = 200
 
 
@@ -43,82 +41,92 @@ class Spectrum:
 
     Parameters
     ----------
-    log_values : ndarray of shape [r]
+    log_values : ndarray of shape [rank]
         Logarithms of the eigenvalues, in descending order.
-    columns : ndarray of shape [r, C]
-        The eigenvectors, one a row, so that each is contiguous in memory.
+    vectors : Eigenvectors
+        The eigenvectors, in the same order.
     """
 
     log_values: Floats
-    columns: Floats
+    vectors: Eigenvectors
 
     @classmethod
-    def from_singular(cls, values: Floats, columns: Floats, tolerance: float) -> Spectrum:
+    def empty(cls, items: int) -> Spectrum:
+        """Return the spectrum of a kernel that is zero, over `items` items."""
+        return cls(np.empty(0), DenseEigenvectors(np.empty((0, items))))
+
+    @classmethod
+    def from_singular(cls, values: Floats, vectors: Floats, tolerance: float) -> Spectrum:
         """Return the spectrum of SᵀS from the singular values of S.
 
         Parameters
         ----------
         values : ndarray of shape [r]
             Not negative, in any order.
-        columns : ndarray of shape [r, C]
+        vectors : ndarray of shape [r, C]
             The right singular vectors, one a row.
         tolerance : float
             Values up to this share of the largest count as zero.
         """
         order = np.argsort(values)[::-1]
         order = order[values[order] > tolerance * values.max()]
-        return cls(2 * np.log(values[order]), np.ascontiguousarray(columns[order]))
+        kept = np.ascontiguousarray(vectors[order])
+        return cls(2 * np.log(values[order]), DenseEigenvectors(kept))
 
     @property
     def rank(self) -> int:
         """How many eigenvalues are positive."""
-        return int(self.columns.shape[0])
+        return self.vectors.rank
 
     @property
     def items(self) -> int:
         """How many items there are."""
-        return int(self.columns.shape[1])
+        return self.vectors.items
 
     @functools.cached_property
-    def steps(self) -> Floats:
-        """Each column's distribution function at the end of every block, all columns in one row.
+    def _steps(self) -> Floats:
+        """Each eigenvector's distribution function over blocks of items, all in one row.
 
-        Column j's values lie in (j, j + 1], so that one sorted search serves all columns.
+        Those of eigenvector j lie in (j, j + 1], so that one sorted search serves all.
         """
-        starts = np.arange(0, self.items, _BLOCK)
-        steps = np.empty((self.rank, starts.size))
-        for j, column in enumerate(self.columns):
-            np.cumsum(np.add.reduceat(column * column, starts), out=steps[j])
+        steps = self.vectors.block_sums()
+        np.cumsum(steps, axis=1, out=steps)
         steps /= steps[:, -1:]
         steps += np.arange(self.rank)[:, None]
         return steps.ravel()
 
-    def propose(self, columns: Indices, rng: np.random.Generator) -> Indices:
-        """Return an item for each entry of `columns`, drawn from that column's squares.
+    def prepare(self) -> None:
+        """Make the tables that the first draw would make."""
+        _ = self._steps
+
+    def propose(self, vectors: Indices, rng: np.random.Generator) -> Indices:
+        """Return one item for each eigenvector, drawn from its squared entries.
 
         Parameters
         ----------
-        columns : ndarray of any shape
+        vectors : ndarray of shape [m]
+        rng : numpy.random.Generator
 
         Returns
         -------
-        ndarray of the same shape
+        ndarray of shape [m]
         """
-        wanted = columns.ravel()
-        blocks = -(-self.items // _BLOCK)
-        found = np.searchsorted(self.steps, wanted + rng.random(wanted.size), side="right")
-        # The sum may round up into the next column.
-        block = np.minimum(found - wanted * blocks, blocks - 1)
-        items = block[:, None] * _BLOCK + np.arange(_BLOCK)
-        inside = items < self.items
-        np.minimum(items, self.items - 1, out=items)
-        squares = self.columns[wanted[:, None], items]
+        width = self.vectors.block
+        blocks = -(-self.items // width)
+        uniform = rng.random((2, vectors.size))
+        found = np.searchsorted(self._steps, vectors + uniform[0], side="right")
+        # The sum may round up into the next eigenvector.
+        block = np.minimum(found - vectors * blocks, blocks - 1)
+        items = block[:, None] * width + np.arange(width)
+        outside = items >= self.items
+        items[outside] = self.items - 1
+        squares = self.vectors.entries(items, vectors[:, None])[:, :, 0]
         squares *= squares
-        squares *= inside
+        squares[outside] = 0.0
         np.cumsum(squares, axis=1, out=squares)
-        target = rng.random(wanted.size) * squares[:, -1]
-        offset = np.minimum((squares <= target[:, None]).sum(axis=1), _BLOCK - 1)
-        result: Indices = items[np.arange(wanted.size), offset].reshape(columns.shape)
+        passed = squares <= (uniform[1] * squares[:, -1])[:, None]
+        offset = np.minimum(passed.sum(axis=1), width - 1)
+        result: Indices = items[np.arange(vectors.size), offset]
         return result
 
 
@@ -168,109 +176,111 @@ def choose_items(spectrum: Spectrum, chosen: Indices, rng: np.random.Generator) 
     draws, k = chosen.shape
     if k == 0:
         return np.empty((draws, 0), dtype=np.int64)
-    expected = k * (np.log(k) + 1)
-    proposals = int(min(1.25 * expected + 8, max(48, 2 * k)))
-    batch = max(1, _BATCH_NUMBERS // (proposals * max(k, _BLOCK)))
-    return np.concatenate(
-        [
-            _choose_batch(spectrum, chosen[start : start + batch], proposals, rng)
-            for start in range(0, max(draws, 1), batch)
-        ]
-    )
-
-
-def _choose_batch(
-    spectrum: Spectrum, chosen: Indices, proposals: int, rng: np.random.Generator
-) -> Indices:
-    draws, k = chosen.shape
-    taken = np.full((draws, k), -1, dtype=np.int64)
-    basis = np.zeros((draws, k, k))
-    count = np.zeros(draws, dtype=np.int64)
-    active = np.arange(draws)
-    for _ in range(_ROUNDS):
-        if active.size == 0:
-            return taken
-        _take_round(spectrum, chosen, proposals, rng, active, taken, basis, count)
-        active = active[count[active] < k]
-    for draw in active:
-        finish_by_scan(spectrum.columns[chosen[draw]], taken[draw], int(count[draw]), rng)
+    # On average k(1 + 1/2 + ... + 1/k) are needed. Where k is large that many at once would mostly
+    # be compared with rows that were not yet taken when they were proposed.
+    proposals = int(min(1.25 * k * (np.log(k) + 1) + 8, max(48, 2 * k)))
+    batch = max(1, _BATCH_NUMBERS // (proposals * max(k, spectrum.vectors.block)))
+    taken = np.empty((draws, k), dtype=np.int64)
+    for start in range(0, draws, batch):
+        part = slice(start, start + batch)
+        taken[part] = _Draws(spectrum, chosen[part]).complete(proposals, rng)
     return taken
 
 
-def _take_round(
-    spectrum: Spectrum,
-    chosen: Indices,
-    proposals: int,
-    rng: np.random.Generator,
-    active: Indices,
-    taken: Indices,
-    basis: Floats,
-    count: Indices,
-) -> None:
-    """Propose a batch of items to every active draw and let each take what it accepts.
+class _Draws:
+    """A batch of draws that are made side by side, each at its own pace."""
 
-    `taken`, `basis` (the orthonormalised rows taken) and `count` are updated in place.
-    """
-    k = chosen.shape[1]
-    column = np.take_along_axis(chosen[active], rng.integers(k, size=(active.size, proposals)), 1)
-    items = spectrum.propose(column, rng)
-    rows = spectrum.columns[chosen[active][:, None, :], items[:, :, None]]
-    left = np.einsum("npk,npk->np", rows, rows)
-    threshold = np.maximum(rng.random(left.shape), _SMALLEST_SHARE) * left
-    if count[active].any():
-        along = rows @ basis[active].transpose(0, 2, 1)
-        left -= np.einsum("npk,npk->np", along, along)
-        left[(items[:, :, None] == taken[active][:, None, :]).any(axis=2)] = 0.0
-    # Proposals count in their order: once one is accepted, those before it are spent.
-    live = np.ones(left.shape, dtype=bool)
-    order = np.arange(proposals)
-    here = np.arange(active.size)
-    while here.size:
-        accepted = live[here] & (left[here] > threshold[here])
-        first = accepted.argmax(axis=1)
-        found = accepted[np.arange(here.size), first]
-        here, first = here[found], first[found]
-        if here.size == 0:
-            return
-        draw = active[here]
-        row = rows[here, first]
+    def __init__(self, spectrum: Spectrum, chosen: Indices) -> None:
+        draws, k = chosen.shape
+        self.spectrum = spectrum
+        self.chosen = chosen
+        self.taken = np.full((draws, k), -1, dtype=np.int64)
+        self.count = np.zeros(draws, dtype=np.int64)
+        # The orthonormalised rows of the items taken.
+        self.basis = np.zeros((draws, k, k))
+
+    def complete(self, proposals: int, rng: np.random.Generator) -> Indices:
+        """Return the items taken once every draw has k of them."""
+        k = self.chosen.shape[1]
+        active = np.arange(len(self.chosen))
+        for _ in range(_ROUNDS):
+            self._round(active, proposals, rng)
+            active = active[self.count[active] < k]
+            if active.size == 0:
+                return self.taken
+        everything = np.arange(self.spectrum.items)[None, :]
+        for draw in active:
+            rows = self.spectrum.vectors.entries(everything, self.chosen[draw][None, :])[0]
+            finish_by_scan(rows, self.taken[draw], int(self.count[draw]), rng)
+        return self.taken
+
+    def _round(self, active: Indices, proposals: int, rng: np.random.Generator) -> None:
+        """Propose items to the active draws and let each take those that it accepts."""
+        k = self.chosen.shape[1]
+        chosen = self.chosen[active]
+        mixture = rng.integers(k, size=(active.size, proposals))
+        items = self.spectrum.propose(np.take_along_axis(chosen, mixture, axis=1).ravel(), rng)
+        items = items.reshape(mixture.shape)
+        rows = self.spectrum.vectors.entries(items, chosen)
+        left = np.einsum("npk,npk->np", rows, rows)
+        threshold = np.maximum(rng.random(left.shape), _SMALLEST_SHARE) * left
+        if self.count[active].any():
+            along = rows @ self.basis[active].transpose(0, 2, 1)
+            left -= np.einsum("npk,npk->np", along, along)
+            left[(items[:, :, None] == self.taken[active][:, None, :]).any(axis=2)] = 0.0
+        order = np.arange(proposals)
+        here = np.arange(active.size)
+        while True:
+            accepted = left[here] > threshold[here]
+            first = accepted.argmax(axis=1)
+            found = accepted[np.arange(here.size), first]
+            here, first = here[found], first[found]
+            if here.size == 0:
+                return
+            draw, item = active[here], items[here, first]
+            row = self._take(draw, item, rows[here, first])
+            along = np.einsum("npk,nk->np", rows[here], row)
+            rest = left[here] - along * along
+            # Proposals count in their order: those before an accepted one are spent.
+            rest[(order <= first[:, None]) | (items[here] == item[:, None])] = 0.0
+            left[here] = rest
+            here = here[self.count[draw] < k]
+
+    def _take(self, draw: Indices, item: Indices, row: Floats) -> Floats:
+        """Record an item for each draw and return its row, orthonormalised."""
+        basis = self.basis[draw]
         # Once leaves an error of the size of what was removed; twice is enough.
         for _ in range(2):
-            within = np.einsum("nij,nj->ni", basis[draw], row)
-            row = row - np.einsum("nij,ni->nj", basis[draw], within)
+            within = np.einsum("nij,nj->ni", basis, row)
+            row = row - np.einsum("nij,ni->nj", basis, within)
         row /= np.sqrt(np.einsum("nk,nk->n", row, row))[:, None]
-        item = items[here, first]
-        basis[draw, count[draw]] = row
-        taken[draw, count[draw]] = item
-        count[draw] += 1
-        along = np.einsum("npk,nk->np", rows[here], row)
-        left[here] -= along * along
-        live[here] &= (order > first[:, None]) & (items[here] != item[:, None])
-        here = here[count[draw] < k]
+        position = self.count[draw]
+        self.basis[draw, position] = row
+        self.taken[draw, position] = item
+        self.count[draw] += 1
+        return row
 
 
-def finish_by_scan(columns: Floats, taken: Indices, count: int, rng: np.random.Generator) -> None:
-    """Complete one draw by looking at every item, whatever rounding has done to the residuals.
+def finish_by_scan(rows: Floats, taken: Indices, count: int, rng: np.random.Generator) -> None:
+    """Complete one draw by looking at every item, whatever rounding has done to the rows.
 
     Parameters
     ----------
-    columns : ndarray of shape [k, C]
-        The chosen eigenvectors.
+    rows : ndarray of shape [C, k]
+        Every item's entries in the chosen eigenvectors.
     taken : ndarray of shape [k]
         The first `count` entries are items; the others are filled in place.
     count : int
     rng : numpy.random.Generator
     """
-    k = taken.size
-    for position in range(count, k):
-        residual = columns.copy()
-        if position:
-            basis = np.linalg.qr(columns[:, taken[:position]])[0]
-            for _ in range(2):
-                residual -= basis @ (basis.T @ residual)
-        weight = np.einsum("kc,kc->c", residual, residual)
+    for position in range(count, taken.size):
+        basis = np.linalg.qr(rows[taken[:position]].T)[0]
+        residual = rows
+        for _ in range(2):
+            residual = residual - residual @ basis @ basis.T
+        weight = np.einsum("ck,ck->c", residual, residual)
         weight[taken[:position]] = 0.0
-        if not weight.sum() > 0:
-            weight = np.ones_like(weight)
+        if not weight.any():
+            weight[:] = 1.0
             weight[taken[:position]] = 0.0
         taken[position] = rng.choice(weight.size, p=weight / weight.sum())
