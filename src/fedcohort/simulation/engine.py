@@ -8,7 +8,7 @@ and cohorts are the same whatever it is batched with.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,8 @@ class Lockstep:
         models = [initial_model(config, dataset).to(device) for config in configs]
         self._model: nn.Module = models[0]
         self._batched = device.type != "cpu" or _flops(models[0], dataset) <= _SMALL_MODEL_FLOPS
+        if not self._batched:
+            self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._trainer = trainer or (train_batched if self._batched else train_sequential)
         self._stacked: Parameters = {
             name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
@@ -370,10 +372,26 @@ class Progress:
     note: str = ""
 
 
+def load_datasets(configs: Iterable[RunConfig]) -> dict[str, Dataset]:
+    """Load what runs need, by name, and refuse federations that cannot be built from it."""
+    datasets: dict[str, Dataset] = {}
+    checked: set[str] = set()
+    for config in configs:
+        if config.dataset not in datasets:
+            datasets[config.dataset] = load_dataset(config.dataset)
+        shape = dataclasses.replace(config, selector="fedavg", seed=0, rounds=1)
+        if shape.key not in checked:
+            checked.add(shape.key)
+            federation_of(config, datasets[config.dataset])
+            initial_model(config, datasets[config.dataset])
+    return datasets
+
+
 def simulate(
     configs: Sequence[RunConfig],
     store: Store,
     *,
+    datasets: Mapping[str, Dataset] | None = None,
     device: str = "auto",
     report: Callable[[Progress], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
@@ -386,6 +404,8 @@ def simulate(
         Runs to do.
     store : Store
         Where results go, and where interrupted runs go on from.
+    datasets : dict of Dataset, optional
+        What `load_datasets` returned; loaded here if not given.
     device : {"auto", "cpu", "cuda"}
         Where to train.
     report : callable
@@ -400,10 +420,11 @@ def simulate(
     """
     where = find_device(device)
     pending = [config for config in dict.fromkeys(configs) if not store.is_done(config.key)]
+    loaded = load_datasets(pending) if datasets is None else datasets
     total = sum(config.rounds for config in pending)
     done = 0
     for group in lockstep_groups(pending):
-        dataset = load_dataset(group[0].dataset)
+        dataset = loaded[group[0].dataset]
         for part, saved in _by_round(group, store):
             lockstep = Lockstep(part, dataset, where)
             if saved:

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedcohort.training.local import Parameters
+from fedcohort.training.local import Parameters, load_parameters
 
 
 @torch.no_grad()
@@ -50,10 +50,11 @@ def _logits(model: nn.Module, stacked: Parameters, x: Tensor, *, batched: bool) 
     if batched:
         forward = vmap(lambda parameters: functional_call(model, parameters, (x,)))
         return forward(stacked)  # type: ignore[no-any-return]
-    runs = next(iter(stacked.values())).shape[0]
-    return torch.stack(
-        [functional_call(model, {n: v[r] for n, v in stacked.items()}, (x,)) for r in range(runs)]
-    )
+    logits = []
+    for r in range(next(iter(stacked.values())).shape[0]):
+        load_parameters(model, {name: values[r] for name, values in stacked.items()})
+        logits.append(model(x))
+    return torch.stack(logits)
 
 
 @torch.no_grad()

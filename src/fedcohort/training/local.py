@@ -81,7 +81,7 @@ def train_sequential(
     for j in range(len(jobs)):
         job = jobs[j : j + 1]
         plan = make_plan(job, pool, work)
-        _load(model, {name: values[job.model[0]] for name, values in stacked.items()})
+        load_parameters(model, {name: values[job.model[0]] for name, values in stacked.items()})
         optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
         total, seen = 0.0, 0
         for sample, weight in zip(plan.sample[:, 0], plan.weight[:, 0], strict=True):
@@ -159,6 +159,7 @@ def _batch_loss(model: nn.Module) -> Callable[[Parameters, Tensor, Tensor, Tenso
 
 
 @torch.no_grad()
-def _load(model: nn.Module, values: Parameters) -> None:
+def load_parameters(model: nn.Module, values: Parameters) -> None:
+    """Copy one set of parameters into a module."""
     for name, parameter in model.named_parameters():
         parameter.copy_(values[name])

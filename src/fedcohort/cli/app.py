@@ -1,0 +1,167 @@
+"""The commands and their options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Choose which clients train in each round of federated learning, and compare rules.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+data_app = typer.Typer(help="Data sets on this machine.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Selectors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--selector",
+        help="A selector, or name:key=value,…; repeat it to compare several.",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; resumes what is there.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command()
+def demo(
+    out: Out = Path("fedcohort-demo"),
+    json: Json = False,
+    device: Device = "auto",
+) -> None:
+    """Compare the paper's selectors on the embedded digits in under a minute."""
+    from fedcohort.cli.demo import run_demo
+
+    run_demo(out, json=json, device=device)
+
+
+@app.command()
+def run(
+    dataset: Annotated[
+        str, typer.Option(help="digits, mnist, fashion-mnist or FILE.npz.")
+    ] = "digits",
+    skew: Annotated[
+        str,
+        typer.Option(help="The paper's ξ in [0, 1] or H; iid, dirichlet:ALPHA, shards:N."),
+    ] = "1",
+    clients: Annotated[int, typer.Option(help="Clients in the federation.")] = 100,
+    cohort: Annotated[int, typer.Option(help="Clients that train in a round.")] = 10,
+    selector: Selectors = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 100,
+    epochs: Annotated[float, typer.Option(help="Passes over a client's data in a round.")] = 1,
+    batch_size: Annotated[str, typer.Option(help="Samples a step, or full.")] = "full",
+    lr: Annotated[float, typer.Option(help="Learning rate of the clients.")] = 0.1,
+    momentum: Annotated[float, typer.Option(help="Momentum of the clients.")] = 0.0,
+    seeds: Annotated[str, typer.Option(help="Such as 0..9 or 0,3,7.")] = "0",
+    target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
+    model: Annotated[
+        str, typer.Option(help="auto, cnn, cnn-small, mlp or module:factory.")
+    ] = "auto",
+    init: Annotated[
+        str,
+        typer.Option(
+            help="default, xavier-normal, xavier-uniform, kaiming-normal or kaiming-uniform."
+        ),
+    ] = "default",
+    profile: Annotated[str, typer.Option(help="fc1, gradient or representative-gradient.")] = "fc1",
+    profile_layer: Annotated[
+        str | None, typer.Option(help="Layer that fc1 reads; the first fully connected one.")
+    ] = None,
+    inputs: Annotated[
+        str, typer.Option(help="standard (mean 0, variance 1) or unit ([0, 1]).")
+    ] = "standard",
+    samples_per_client: Annotated[
+        int | None, typer.Option(help="Equal client size; the largest possible by default.")
+    ] = None,
+    size_spread: Annotated[
+        float, typer.Option(help="Spread of the logarithm of client sizes; 0 is equal.")
+    ] = 0.0,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Let samples repeat when a class runs out.")
+    ] = False,
+    eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = 1,
+    eval_samples: Annotated[
+        str,
+        typer.Option(help="Training samples evaluated between first and last round, or all."),
+    ] = "5000",
+    device: Device = "auto",
+    out: Out = Path("fedcohort-out"),
+    json: Json = False,
+) -> None:
+    """Train with one or more selectors and compare them."""
+    from fedcohort.cli.parsing import count_or_all, seed_list
+    from fedcohort.cli.run import run_and_show
+    from fedcohort.simulation import RunConfig
+
+    configs = [
+        RunConfig(
+            dataset=dataset,
+            skew=skew,
+            clients=clients,
+            cohort=cohort,
+            samples_per_client=samples_per_client,
+            size_spread=size_spread,
+            reuse=reuse,
+            selector=name,
+            rounds=rounds,
+            epochs=epochs,
+            batch_size=count_or_all("--batch-size", batch_size, "full"),
+            lr=lr,
+            momentum=momentum,
+            model=model,
+            init=init,
+            profile=profile,
+            profile_layer=profile_layer,
+            inputs=inputs,
+            eval_every=eval_every,
+            eval_samples=count_or_all("--eval-samples", eval_samples, "all"),
+            seed=seed,
+        )
+        for name in selector or ["dp3s", "fedavg"]
+        for seed in seed_list(seeds)
+    ]
+    run_and_show(configs, out, target=target, json=json, device=device)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The --out folder of a run.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file; report.html in the folder.")
+    ] = None,
+    target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
+) -> None:
+    """Write one self-contained HTML file about all runs in a folder."""
+    from fedcohort.report.html import write_report
+    from fedcohort.simulation import Store
+
+    with Store.existing(folder) as store:
+        typer.echo(write_report(store, output or folder / "report.html", target))
+
+
+@app.command()
+def select(
+    profiles: Annotated[Path, typer.Option(help="A .npy file [C, Q], one profile a client.")],
+    k: Annotated[int, typer.Option("-k", help="Clients to choose.")],
+    selector: Annotated[str, typer.Option(help="A selector, or name:key=value,….")] = "dp3s",
+    seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
+    sizes: Annotated[Path | None, typer.Option(help="A .npy file [C], samples a client.")] = None,
+) -> None:
+    """Choose one cohort from profiles and print its client ids on one line."""
+    from fedcohort.cli.select import select_once
+
+    typer.echo(" ".join(map(str, select_once(profiles, k, selector, seed, sizes))))
+
+
+@data_app.command("fetch")
+def fetch_data(
+    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+) -> None:
+    """Find a data set on this machine or download it, checked, and print its folder."""
+    from fedcohort.cli.data import fetch_with_progress
+
+    typer.echo(fetch_with_progress(name))
