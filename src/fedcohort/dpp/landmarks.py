@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,23 @@ class Landmarks:
         unmeasured = cls(frame, points, scale, whitening, np.sign(values[keep]), 0.0)
         residual = float(unmeasured.residuals(unmeasured.features(sample)).mean())
         return dataclasses.replace(unmeasured, residual=residual)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all of it as plain arrays, for saving without pickle."""
+        own = {f.name: np.asarray(getattr(self, f.name)) for f in dataclasses.fields(self)[1:]}
+        return own | {"unit": np.asarray(self.frame.unit), "centre": self.frame.centre}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Landmarks:
+        """Return the landmarks that `to_arrays` took apart; other names are ignored."""
+        return cls(
+            frame=Frame(float(arrays["unit"]), arrays["centre"]),
+            points=arrays["points"],
+            scale=float(arrays["scale"]),
+            whitening=arrays["whitening"],
+            signs=arrays["signs"],
+            residual=float(arrays["residual"]),
+        )
 
     @property
     def width(self) -> int:

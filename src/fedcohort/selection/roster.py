@@ -97,6 +97,11 @@ class Roster:
             self._fills[name] = np.full(shape, fill, dtype)
             self._columns[name] = np.full((self._length, *shape), fill, dtype)
 
+    def drop(self, name: str) -> None:
+        """Remove a column, if it is there."""
+        self._columns.pop(name, None)
+        self._fills.pop(name, None)
+
     def put(self, name: str, rows: Rows, values: NDArray[Any]) -> None:
         """Write `values` into some rows of a column."""
         self._own(name)[rows] = values
