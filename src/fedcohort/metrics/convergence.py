@@ -110,8 +110,8 @@ def _curves(
 
 def _first_reached(curves: npt.NDArray[np.float64], target: float) -> npt.NDArray[np.int64]:
     """Return the first column at or above the target, shape [rows]; the width where none is."""
-    reached = curves >= target
-    first: npt.NDArray[np.int64] = np.where(
-        reached.any(axis=1), reached.argmax(axis=1), curves.shape[1]
-    )
+    # Averages of accuracies that equal the target can come out one rounding error below it.
+    reached = curves >= target - 1e-12
+    sentinel = np.ones((len(curves), 1), dtype=bool)
+    first: npt.NDArray[np.int64] = np.hstack([reached, sentinel]).argmax(axis=1)
     return first

@@ -97,22 +97,20 @@ def partition_by_skew(
         def demand_of(ordered_sizes: IntArray) -> IntArray:
             return _pair_demand(ordered_sizes, pairs, supply)
 
-        step = 2
     else:
         mains = _main_classes(relative[order], supply)
 
         def demand_of(ordered_sizes: IntArray) -> IntArray:
             return _skew_demand(ordered_sizes, mains, skew, N)
 
-        step = 1
-
-    minimum = 2 if skew == "H" else 1
-    wanted = wanted_sizes(clients, samples_per_client, sizes, minimum)
+    # Two halves: at least one sample in each, and even sizes where the size is ours to choose.
+    least = 2 if skew == "H" else 1
+    wanted = wanted_sizes(clients, samples_per_client, sizes, least)
     if wanted is None:
         scaled = (
-            _largest_equal(demand_of, supply, clients, step)
+            _largest_equal(demand_of, supply, clients, least)
             if proportions is None
-            else _largest_scaled(demand_of, supply, relative[order], minimum)
+            else _largest_scaled(demand_of, supply, relative[order], least)
         )
         if scaled is None:
             raise PartitionError(
@@ -125,7 +123,7 @@ def partition_by_skew(
         if not reuse and np.any(demand.sum(axis=0) > supply):
             raise PartitionError(
                 _infeasible(demand, pools, skew)
-                + _feasible_hint(demand_of, supply, wanted[order], step, minimum)
+                + _feasible_hint(demand_of, supply, wanted[order], least)
             )
     unordered = np.empty_like(demand)
     unordered[order] = demand
@@ -177,23 +175,38 @@ def _main_classes(relative: FloatArray, supply: IntArray) -> IntArray:
 
 def _skew_demand(sizes: IntArray, mains: IntArray, skew: float, N: int) -> IntArray:
     """Return how many samples of each class each client gets, shape [C, N]."""
-    clients = np.arange(len(sizes))
-    in_main = np.floor(skew * sizes + 0.5).astype(np.int64)
-    rest = sizes - in_main
     if N == 1:
         return sizes[:, None]
+    in_main = np.floor(skew * sizes + 0.5).astype(np.int64)
+    rest = sizes - in_main
     demand = np.repeat(rest[:, None] // (N - 1), N, axis=1)
-    demand[clients, mains] = in_main
-    # What does not divide evenly is dealt one by one to the classes that were dealt least, so
-    # that over all clients it falls on every class alike.
-    dealt = np.zeros(N)
-    for client in np.flatnonzero(rest % (N - 1)):
-        dealt_to_others = dealt.copy()
-        dealt_to_others[mains[client]] = np.inf
-        extra = np.argsort(dealt_to_others, kind="stable")[: rest[client] % (N - 1)]
-        demand[client, extra] += 1
-        dealt[extra] += 1
-    return demand
+    demand[np.arange(len(sizes)), mains] = in_main
+    return demand + _dealt_remainders(rest % (N - 1), mains, N)
+
+
+def _dealt_remainders(remainders: IntArray, mains: IntArray, N: int) -> npt.NDArray[np.bool_]:
+    """Deal what does not divide evenly, one sample a class, never to the main class.
+
+    Over all clients every class gets equally many (± 1), so that classes of exactly C·n/N samples
+    are used up to the last one. Shape [C, N].
+    """
+    dealt = np.zeros((len(mains), N), dtype=bool)
+    totals = np.zeros(N, dtype=np.int64)
+    for client in np.flatnonzero(remainders):
+        rank = totals.copy()
+        rank[mains[client]] = np.iinfo(np.int64).max
+        least_dealt = np.argsort(rank, kind="stable")[: remainders[client]]
+        dealt[client, least_dealt] = True
+        totals[least_dealt] += 1
+    # The last clients' main classes can leave it uneven by a few: hand those on.
+    while (most := int(np.argmax(totals))) != (least := int(np.argmin(totals))):
+        movable = dealt[:, most] & ~dealt[:, least] & (mains != least)
+        if totals[most] - totals[least] <= 1 or not movable.any():
+            break
+        client = np.argmax(movable)
+        dealt[client, [most, least]] = False, True
+        totals[[most, least]] += -1, 1
+    return dealt
 
 
 def _class_pairs(clients: int, supply: IntArray, rng: np.random.Generator) -> IntArray:
@@ -235,10 +248,10 @@ def _largest_equal(
         used = demand_of(sizes).sum(axis=0)
         if np.all(used <= supply):
             return sizes
-        # Rounding moves a class by less than one sample a client, so sizes above this bound are
+        # Rounding moves a class by less than two samples a client, so sizes above this bound are
         # infeasible too: very uneven classes are skipped over instead of walked through.
-        steep = used > clients
-        bounds = size * (supply[steep] + clients) / (used[steep] - clients)
+        steep = used > 2 * clients
+        bounds = size * (supply[steep] + 2 * clients) / (used[steep] - 2 * clients)
         size = min(size - step, int(np.min(bounds, initial=size)) // step * step)
     return None
 
@@ -275,15 +288,14 @@ def _feasible_hint(
     demand_of: Callable[[IntArray], IntArray],
     supply: IntArray,
     ordered_sizes: IntArray,
-    step: int,
-    minimum: int,
+    least: int,
 ) -> str:
     if np.all(ordered_sizes == ordered_sizes[0]):
-        best = _largest_equal(demand_of, supply, len(ordered_sizes), step)
+        best = _largest_equal(demand_of, supply, len(ordered_sizes), least)
         if best is not None:
             return f"ask for at most {best[0]} samples a client, or allow reuse."
     else:
-        best = _largest_scaled(demand_of, supply, ordered_sizes.astype(np.float64), minimum)
+        best = _largest_scaled(demand_of, supply, ordered_sizes.astype(np.float64), least)
         if best is not None:
             return (
                 f"with these proportions ask for at most {best.sum()} samples in all "

@@ -1,0 +1,181 @@
+import zipfile
+
+import numpy as np
+import pytest
+
+from fedcohort.errors import CorruptFileError, InvalidInputError
+from fedcohort.federation import build_federation, load_dataset
+
+
+def arrays(**changes):
+    rng = np.random.default_rng(0)
+    whole = {
+        "x": rng.standard_normal((6, 4)),
+        "y": np.array([10, 30, 10, 20, 30, 30]),
+        "client": np.array(["b", "a", "b", "c", "a", "a"]),
+    }
+    whole.update(changes)
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def saved(tmp_path, **changes):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays(**changes))
+    return str(path)
+
+
+def test_labels_and_clients_become_numbers_and_keep_their_names(tmp_path):
+    data = load_dataset(saved(tmp_path))
+    assert data.x_train.dtype == np.float32
+    assert data.x_train.shape == (6, 4)
+    assert data.y_train.tolist() == [0, 2, 0, 1, 2, 2]
+    assert data.class_names == ("10", "20", "30")
+    assert data.classes == 3
+    assert data.client.tolist() == [1, 0, 1, 2, 0, 0]
+    assert data.client_names == ("a", "b", "c")
+    assert data.scale == 1.0
+    assert len(data.x_test) == len(data.y_test) == 0
+
+
+def test_the_federation_is_the_files_own_whatever_skew_says(tmp_path):
+    data = load_dataset(saved(tmp_path))
+    for skew in ("natural", "1"):
+        federation = build_federation(data, skew=skew, clients=50, seed=3)
+        assert len(federation) == 3
+        assert federation.client_names == ("a", "b", "c")
+        assert federation.partition.of(0).tolist() == [1, 4, 5]
+        assert federation.label_counts.tolist() == [[0, 0, 3], [2, 0, 0], [0, 1, 0]]
+    with pytest.raises(InvalidInputError, match="come from the data set itself"):
+        build_federation(data, skew="natural", samples_per_client=2)
+
+
+def test_integer_clients_with_gaps_are_fine_and_sorted_as_numbers(tmp_path):
+    data = load_dataset(saved(tmp_path, client=np.array([10, 9, 10, 200, 9, 9])))
+    assert data.client_names == ("9", "10", "200")
+    assert data.client.tolist() == [1, 0, 1, 2, 0, 0]
+
+
+def test_listed_clients_keep_their_order(tmp_path):
+    data = load_dataset(saved(tmp_path, clients=np.array(["c", "b", "a"])))
+    assert data.client_names == ("c", "b", "a")
+    assert data.client.tolist() == [1, 2, 1, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "stored", "scale"),
+    [
+        ((6, 5, 7), np.uint8, (6, 1, 5, 7), 255.0),
+        ((6, 3, 5, 7), np.uint8, (6, 3, 5, 7), 255.0),
+        ((6, 3, 5, 7), np.int32, (6, 3, 5, 7), 1.0),
+        ((6, 2), bool, (6, 2), 1.0),
+    ],
+)
+def test_images_and_tables_of_any_number_type(tmp_path, shape, dtype, stored, scale):
+    data = load_dataset(saved(tmp_path, x=np.ones(shape, dtype=dtype)))
+    assert data.x_train.shape == stored
+    assert data.x_train.dtype == (np.uint8 if dtype == np.uint8 else np.float32)
+    assert data.scale == scale
+    assert data.std == 1.0  # all values equal: dividing by it must stay safe
+
+
+def test_test_samples_share_the_classes(tmp_path):
+    path = saved(tmp_path, x_test=np.ones((2, 4)), y_test=np.array([40, 10]))
+    data = load_dataset(path)
+    assert data.classes == 4
+    assert data.y_test.tolist() == [3, 0]
+    assert build_federation(data, skew="natural").label_counts.shape == (3, 4)
+
+
+def with_value(value, dtype=float):
+    x = np.zeros((6, 4), dtype=dtype)
+    x[3, 2] = value
+    return x
+
+
+REFUSALS = {
+    "lacks the array client:": {"client": None},
+    "lacks the arrays x, y:": {"x": None, "y": None},
+    r"y has shape \(5,\) but x has 6 samples": {"y": np.arange(5)},
+    r"client has shape \(7,\) but x has 6 samples": {"client": np.arange(7)},
+    r"y has shape \(6, 1\)": {"y": np.ones((6, 1), dtype=int)},
+    "x has NaN in row 3": {"x": with_value(np.nan)},
+    r"x has an infinite value \(as float32\) in row 3:": {"x": with_value(-np.inf)},
+    "infinite value .* in row 3: remove": {"x": with_value(1e300)},
+    "x_test has NaN in row 3": {"x_test": with_value(np.nan), "y_test": np.zeros(6, dtype=int)},
+    "y has type float64: labels must be integers": {"y": np.ones(6)},
+    "y is -2 in row 4: labels must be 0 or more": {"y": np.array([0, 1, 2, 0, -2, 0])},
+    "x holds no sample": {"x": np.ones((0, 4)), "y": np.ones(0, int), "client": np.ones(0, int)},
+    r"x has shape \(6,\)": {"x": np.ones(6)},
+    r"x has shape \(6, 0\)": {"x": np.ones((6, 0))},
+    "x has type <U1: it must hold real numbers": {"x": np.full((6, 4), "a")},
+    "client has type float64: client names must be integers or text": {"client": np.ones(6)},
+    "client 'd' holds no sample": {"clients": np.array(["a", "b", "c", "d"])},
+    "client 'c' holds samples but is not in clients": {"clients": np.array(["a", "b"])},
+    "names 'a' twice": {"clients": np.array(["a", "b", "c", "a"])},
+    "has x_test but not y_test": {"x_test": np.ones((2, 4))},
+    "has y_test but not x_test": {"y_test": np.ones(2, dtype=int)},
+    r"x_test has samples of shape \(5,\)": {
+        "x_test": np.ones((2, 5)),
+        "y_test": np.ones(2, dtype=int),
+    },
+    r"y_test has shape \(3,\) but x_test has 2 samples": {
+        "x_test": np.ones((2, 4)),
+        "y_test": np.ones(3, dtype=int),
+    },
+    "client is an array of Python objects": {"client": np.array(list("abcdef"), dtype=object)},
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSALS)
+def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, sentence):
+    path = saved(tmp_path, **REFUSALS[sentence])
+    with pytest.raises(InvalidInputError, match=sentence) as caught:
+        load_dataset(path)
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"There is no file .*nobody\.npz"):
+        load_dataset(str(tmp_path / "nobody.npz"))
+
+
+def test_a_folder_instead_of_a_file(tmp_path):
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(InvalidInputError, match=r"folder\.npz cannot be read"):
+        load_dataset(str(tmp_path / "folder.npz"))
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def overwritten(path):
+    content = bytearray(path.read_bytes())
+    content[200:260] = bytes(60)
+    path.write_bytes(bytes(content))
+
+
+def plain_text(path):
+    path.write_text("x,y,client\n")
+
+
+def single_array(path):
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+
+
+def broken_header(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"not an array")
+
+
+@pytest.mark.parametrize(
+    "damage", [truncated, overwritten, plain_text, single_array, broken_header]
+)
+def test_a_damaged_file_is_refused_by_name(tmp_path, damage):
+    path = tmp_path / "mine.npz"
+    np.savez_compressed(path, **arrays())
+    damage(path)
+    with pytest.raises(CorruptFileError, match=r"mine\.npz is truncated, damaged or not a \.npz"):
+        load_dataset(str(path))

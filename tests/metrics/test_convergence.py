@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+
+from fedcohort.errors import InvalidInputError, InvalidParameterError
+from fedcohort.metrics import RoundsInterval, bootstrap_interval, rounds_to_target
+
+
+def test_the_first_evaluated_round_at_or_above_the_target():
+    rounds = [0, 5, 10, 15]
+    accuracy = [0.1, 0.9, 0.8, 0.95]
+    assert rounds_to_target(rounds, accuracy, 0.9) == 5
+    assert rounds_to_target(rounds, accuracy, 0.91) == 15
+    assert rounds_to_target(rounds, accuracy, 0.96) is None
+    assert rounds_to_target(rounds, accuracy, 0.0) == 0
+    assert rounds_to_target([], [], 0.5) is None
+
+
+def test_of_several_seeds_the_mean_curve_counts():
+    accuracy = [[0.5, 1.0, 1.0], [0.5, 0.7, 0.85]]
+    assert rounds_to_target([1, 2, 3], accuracy, 0.9) == 3
+    assert rounds_to_target([1, 2, 3], accuracy, 0.85) == 2
+
+
+def test_a_mean_that_equals_the_target_reaches_it_despite_rounding():
+    assert np.mean([0.7, 0.7, 0.7]) < 0.7
+    assert rounds_to_target([4], [[0.7]] * 3, 0.7) == 4
+    interval = bootstrap_interval([4], [[0.7]] * 3, 0.7, rng=np.random.default_rng(0))
+    assert interval == RoundsInterval(4, 4)
+
+
+def test_a_round_that_was_not_evaluated_never_counts():
+    assert rounds_to_target([1, 2, 3], [0.1, np.nan, 0.9], 0.5) == 3
+
+
+def noisy_curves(seeds, noise, rng):
+    clean = 1 - np.exp(-np.arange(1, 101) / 25)
+    return clean + noise * rng.standard_normal((seeds, 1))
+
+
+def test_the_interval_holds_the_estimate_and_grows_with_the_noise():
+    rounds = np.arange(1, 101)
+    widths = []
+    for noise in (0.0, 0.03, 0.15):
+        curves = noisy_curves(20, noise, np.random.default_rng(0))
+        interval = bootstrap_interval(rounds, curves, 0.8, rng=np.random.default_rng(1))
+        assert interval.low <= rounds_to_target(rounds, curves, 0.8) <= interval.high
+        widths.append(interval.high - interval.low)
+    assert widths[0] == 0
+    assert widths[0] < widths[1] < widths[2]
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rounds = np.arange(1, 101)
+    truth = rounds_to_target(rounds, noisy_curves(1, 0.0, np.random.default_rng(0)), 0.8)
+    covered = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        curves = noisy_curves(30, 0.05, rng)
+        interval = bootstrap_interval(rounds, curves, 0.8, rng=rng, confidence=0.8, resamples=300)
+        covered += interval.low <= truth <= interval.high
+    # Binomial(200, .8) has a standard deviation of 5.7; whole rounds make the interval wider.
+    assert 143 <= covered <= 195
+
+
+def test_ends_beyond_the_last_round_are_none():
+    curves = np.array([[0.1, 0.2], [0.1, 0.9]])
+    interval = bootstrap_interval([1, 2], curves, 0.8, rng=np.random.default_rng(0))
+    assert interval == RoundsInterval(2, None)
+    never = bootstrap_interval([1, 2], curves, 0.95, rng=np.random.default_rng(0))
+    assert never == RoundsInterval(None, None)
+
+
+def test_same_generator_same_interval():
+    curves = noisy_curves(10, 0.05, np.random.default_rng(0))
+    first, again = (
+        bootstrap_interval(np.arange(1, 101), curves, 0.8, rng=np.random.default_rng(5))
+        for _ in range(2)
+    )
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("rounds", "accuracy", "sentence"),
+    [
+        ([1, 2], [0.5], "does not belong"),
+        ([2, 1], [0.5, 0.5], "must rise"),
+        ([1, 2], np.empty((0, 2)), "no seed"),
+    ],
+)
+def test_curves_that_do_not_fit_are_refused(rounds, accuracy, sentence):
+    with pytest.raises(InvalidInputError, match=sentence):
+        rounds_to_target(rounds, accuracy, 0.5)
+
+
+@pytest.mark.parametrize("options", [{"confidence": 1.0}, {"resamples": 0}])
+def test_wrong_bootstraps_are_refused(options):
+    with pytest.raises(InvalidParameterError, match=next(iter(options))):
+        bootstrap_interval([1], [[0.5]], 0.5, rng=np.random.default_rng(0), **options)
