@@ -1,0 +1,317 @@
+"""What the runs of a store come to: one summary a selector and setting, over its seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcohort.metrics import (
+    RoundsInterval,
+    bootstrap_interval,
+    participation_variation,
+    rounds_to_target,
+)
+from fedcohort.randomness import generator
+from fedcohort.report.comparison import Comparison, compare, holm
+from fedcohort.report.grouping import Group, group_runs
+
+if TYPE_CHECKING:
+    from fedcohort.simulation.config import RunConfig
+    from fedcohort.simulation.store import RoundRecord, Store
+
+_RESAMPLES = 2000
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curve:
+    """An accuracy over the evaluated rounds.
+
+    Attributes
+    ----------
+    seeds : float64 array, shape [S, T]
+        Of every seed.
+    mean, low, high : float64 array, shape [T]
+        Over the seeds, and the 2.5 % and 97.5 % points of the mean by bootstrap over them.
+    """
+
+    seeds: FloatArray
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Summary:
+    """What one selector came to in one setting, over its seeds.
+
+    Only rounds that all seeds have are counted, so an unfinished study can be looked at.
+
+    Attributes
+    ----------
+    label, selector, dataset, skew, panel : str
+        How the group is called; groups of one panel are comparable.
+    config : RunConfig
+        Of the first seed; the others differ in the seed alone.
+    seeds : tuple of int
+        Those that have at least one round.
+    unfinished : int
+        How many of them are not finished.
+    rounds : int
+        Rounds that all seeds have.
+    evaluated_rounds : int64 array, shape [T]
+        Those among them, and round 0, after which the model was evaluated.
+    train, test : Curve
+        Accuracy; `test` is None where the data set has no test part.
+    gemd, gemd_sd : float or None
+        Mean over rounds and seeds, and the standard deviation of single rounds.
+    target : float or None
+        The training accuracy to reach.
+    rounds_to_target : int or None
+        Of the mean curve.
+    interval : RoundsInterval or None
+        Its 95 % bootstrap interval; None with one seed or without a target.
+    rounds_to_target_by_seed : tuple of (int or None)
+        In the order of `seeds`; empty without a target.
+    bytes_to_target : int or None
+        Sent both ways until the mean curve's round, mean over seeds.
+    total_bytes : int
+        Sent both ways in all rounds, mean over seeds.
+    participation : int64 array, shape [S, C]
+        In how many rounds each client was chosen.
+    participation_variation : float or None
+        Coefficient of variation of those counts, mean over seeds.
+    seconds_per_round, selection_seconds : float
+        Mean wall-clock time of a round and of its selection.
+    left_out : int
+        Updates that were not used, over all rounds and seeds.
+    train_evaluated_on : int
+        Samples on which training accuracy was measured between the first and the last round.
+    train_on_subset : bool
+        Whether those are a stratified subset of the training set.
+    device : str
+        Where it ran.
+    comparison : Comparison or None
+        With the panel's baseline: fedavg, or else its first selector.
+    """
+
+    label: str
+    selector: str
+    dataset: str
+    skew: str
+    panel: str
+    config: RunConfig
+    seeds: tuple[int, ...]
+    unfinished: int
+    rounds: int
+    evaluated_rounds: npt.NDArray[np.int64]
+    train: Curve
+    test: Curve | None
+    gemd: float | None
+    gemd_sd: float | None
+    target: float | None
+    rounds_to_target: int | None
+    interval: RoundsInterval | None
+    rounds_to_target_by_seed: tuple[int | None, ...]
+    bytes_to_target: int | None
+    total_bytes: int
+    participation: npt.NDArray[np.int64]
+    participation_variation: float | None
+    seconds_per_round: float
+    selection_seconds: float
+    left_out: int
+    train_evaluated_on: int
+    train_on_subset: bool
+    device: str
+    comparison: Comparison | None = None
+
+
+def summarise(
+    store: Store, target: float | None, configs: Iterable[RunConfig] | None = None
+) -> list[Summary]:
+    """Summarise the runs of a store.
+
+    Parameters
+    ----------
+    store : Store
+        Where the runs are.
+    target : float or None
+        The training accuracy to reach; None leaves out everything about a target.
+    configs : iterable of RunConfig, optional
+        Runs to look at; all of the store if not given. Runs without a round are passed over.
+
+    Returns
+    -------
+    list of Summary
+        One a group of runs that differ in the seed alone, in the order they were entered; p-values
+        are adjusted for the number of comparisons in a panel (Holm).
+    """
+    records: dict[RunConfig, list[RoundRecord]] = {}
+    for config in store.configs() if configs is None else configs:
+        if found := store.records(config.key):
+            records[config] = found
+    summaries = [_summarise(store, group, records, target) for group in group_runs(records)]
+    return summaries if target is None else _compared(summaries, target)
+
+
+def to_json(summaries: Sequence[Summary], target: float | None) -> dict[str, Any]:
+    """Return summaries as the document that ``--json`` prints: plain values, None for unknown."""
+    return {"target": target, "results": [_result(summary) for summary in summaries]}
+
+
+def _summarise(
+    store: Store,
+    group: Group,
+    found: dict[RunConfig, list[RoundRecord]],
+    target: float | None,
+) -> Summary:
+    rounds = min(found[config][-1].round for config in group.configs)
+    runs = [[r for r in found[config] if r.round <= rounds] for config in group.configs]
+    trained = [[r for r in run if r.round > 0] for run in runs]
+    evaluated, train = _curve(runs, "train_accuracy")
+    _, test = _curve(runs, "test_accuracy")
+    config = group.configs[0]
+    facts = store.facts(config.key)
+    counts = np.array([_participation(run, facts["clients"]) for run in trained])
+    gemds = [r.gemd for run in trained for r in run if r.gemd is not None]
+    reached, interval = None, None
+    by_seed: tuple[int | None, ...] = ()
+    if target is not None and len(evaluated):
+        reached = rounds_to_target(evaluated, train.seeds, target)
+        by_seed = tuple(rounds_to_target(evaluated, curve, target) for curve in train.seeds)
+        if len(runs) > 1:
+            rng = generator(0, "report bootstrap")
+            interval = bootstrap_interval(evaluated, train.seeds, target, rng=rng)
+    evaluated_on = facts["train_evaluated_on"]
+    return Summary(
+        label=group.label,
+        selector=config.selector,
+        dataset=config.dataset,
+        skew=config.skew,
+        panel=group.panel,
+        config=config,
+        seeds=tuple(c.seed for c in group.configs),
+        unfinished=sum(not store.is_done(c.key) for c in group.configs),
+        rounds=rounds,
+        evaluated_rounds=evaluated,
+        train=train,
+        test=test if test.mean.size else None,
+        gemd=float(np.mean(gemds)) if gemds else None,
+        gemd_sd=float(np.std(gemds)) if gemds else None,
+        target=target,
+        rounds_to_target=reached,
+        interval=interval,
+        rounds_to_target_by_seed=by_seed,
+        bytes_to_target=None if reached is None else _bytes(runs, reached),
+        total_bytes=_bytes(runs, rounds),
+        participation=counts,
+        participation_variation=(
+            float(np.mean([participation_variation(row) for row in counts])) if rounds else None
+        ),
+        seconds_per_round=_mean(trained, "seconds"),
+        selection_seconds=_mean(trained, "selection_seconds"),
+        left_out=sum(len(r.left_out) for run in trained for r in run),
+        train_evaluated_on=evaluated_on,
+        train_on_subset=config.eval_samples is not None and evaluated_on >= config.eval_samples,
+        device=facts["device"],
+    )
+
+
+def _curve(
+    runs: Sequence[Sequence[RoundRecord]], score: str
+) -> tuple[npt.NDArray[np.int64], Curve]:
+    """Return the rounds in which all runs have a score, and that score."""
+    scores = [{r.round: getattr(r, score) for r in run} for run in runs]
+    rounds = [t for t in scores[0] if all(run.get(t) is not None for run in scores)]
+    seeds = np.array([[run[t] for t in rounds] for run in scores], dtype=np.float64)
+    share = np.full(len(seeds), 1 / len(seeds))
+    counts = generator(0, "report bands").multinomial(len(seeds), share, size=_RESAMPLES)
+    low, high = np.percentile(counts @ seeds / len(seeds), [2.5, 97.5], axis=0)
+    return np.array(rounds, dtype=np.int64), Curve(seeds, seeds.mean(axis=0), low, high)
+
+
+def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.int64]:
+    # A selector may draw a client twice in one round; it still takes part once.
+    chosen = [client for record in run for client in set(record.cohort)]
+    return np.bincount(np.array(chosen, dtype=np.int64), minlength=clients)
+
+
+def _bytes(runs: Sequence[Sequence[RoundRecord]], last: int) -> int:
+    sent = [sum(r.bytes_down + r.bytes_up for r in run if r.round <= last) for run in runs]
+    return round(sum(sent) / len(sent))
+
+
+def _mean(runs: Sequence[Sequence[RoundRecord]], field: str) -> float:
+    values = [getattr(r, field) for run in runs for r in run]
+    return float(np.mean(values)) if values else 0.0
+
+
+def _compared(summaries: Sequence[Summary], target: float) -> list[Summary]:
+    panels: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        panels.setdefault(summary.panel, []).append(summary)
+    found: dict[int, Comparison] = {}
+    for members in panels.values():
+        own = {}
+        for member in members:
+            baseline = _baseline(member, members)
+            if member is not baseline and (c := _compare(member, baseline, target)):
+                own[id(member)] = c
+        adjusted = holm([c.p_value for c in own.values()])
+        for (key, comparison), p in zip(own.items(), adjusted, strict=True):
+            found[key] = dataclasses.replace(comparison, p_value=p)
+    return [dataclasses.replace(s, comparison=found.get(id(s))) for s in summaries]
+
+
+def _baseline(member: Summary, members: Sequence[Summary]) -> Summary:
+    uniform = [m for m in members if m.selector == "fedavg"]
+    alike = [m for m in uniform if m.config.init == member.config.init]
+    return (alike or uniform or list(members))[0]
+
+
+def _compare(ours: Summary, theirs: Summary, target: float) -> Comparison | None:
+    seeds = [seed for seed in ours.seeds if seed in theirs.seeds]
+    rounds, at_ours, at_theirs = np.intersect1d(
+        ours.evaluated_rounds, theirs.evaluated_rounds, return_indices=True
+    )
+    if not seeds:
+        return None
+    a = ours.train.seeds[[ours.seeds.index(s) for s in seeds]][:, at_ours]
+    b = theirs.train.seeds[[theirs.seeds.index(s) for s in seeds]][:, at_theirs]
+    return compare(theirs.label, rounds, a, b, target)
+
+
+def _result(summary: Summary) -> dict[str, Any]:
+    interval, comparison = summary.interval, summary.comparison
+    return {
+        "selector": summary.selector,
+        "label": summary.label,
+        "dataset": summary.dataset,
+        "skew": summary.skew,
+        "seeds": list(summary.seeds),
+        "rounds": summary.rounds,
+        "unfinished_runs": summary.unfinished,
+        "rounds_to_target": summary.rounds_to_target,
+        "rounds_to_target_interval": interval and [interval.low, interval.high],
+        "rounds_to_target_by_seed": list(summary.rounds_to_target_by_seed),
+        "evaluated_rounds": summary.evaluated_rounds.tolist(),
+        "train_accuracy": summary.train.mean.tolist(),
+        "train_accuracy_band": [summary.train.low.tolist(), summary.train.high.tolist()],
+        "train_evaluated_on": summary.train_evaluated_on,
+        "train_on_subset": summary.train_on_subset,
+        "test_accuracy": summary.test and summary.test.mean.tolist(),
+        "gemd": summary.gemd,
+        "gemd_sd": summary.gemd_sd,
+        "bytes_to_target": summary.bytes_to_target,
+        "total_bytes": summary.total_bytes,
+        "participation_variation": summary.participation_variation,
+        "seconds_per_round": summary.seconds_per_round,
+        "selection_seconds": summary.selection_seconds,
+        "left_out": summary.left_out,
+        "comparison": comparison and dataclasses.asdict(comparison),
+    }

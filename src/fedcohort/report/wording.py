@@ -1,0 +1,52 @@
+"""Numbers as readers want them, the same in tables and in the HTML report."""
+
+from fedcohort.report.summary import Summary
+
+MISSING = "–"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage."""
+    return MISSING if value is None else f"{100 * value:.{digits}f} %"
+
+
+def megabytes(count: int | None) -> str:
+    """Return bytes in MB with three significant digits or more."""
+    if count is None:
+        return MISSING
+    size = count / 1e6
+    digits = 2 if size < 10 else 1 if size < 100 else 0
+    return f"{size:,.{digits}f}"
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """Return a plain number."""
+    return MISSING if value is None else f"{value:.{digits}f}"
+
+
+def rounds_reached(summary: Summary) -> str:
+    """Return the rounds to the target; ``>60`` where 60 rounds were not enough."""
+    if summary.target is None:
+        return MISSING
+    reached = summary.rounds_to_target
+    return f">{summary.rounds}" if reached is None else str(reached)
+
+
+def rounds_interval(summary: Summary) -> str:
+    """Return the 95 % interval of the rounds to the target, or nothing with one seed."""
+    interval = summary.interval
+    if interval is None or interval.low is None:
+        return ""
+    high = f">{summary.rounds}" if interval.high is None else str(interval.high)
+    return f"{interval.low}–{high}"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value with the digits that matter."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def final(summary: Summary, part: str) -> float | None:
+    """Return the last mean accuracy of ``train`` or ``test``."""
+    curve = summary.train if part == "train" else summary.test
+    return float(curve.mean[-1]) if curve is not None and curve.mean.size else None
