@@ -124,7 +124,10 @@ class FactoredEigenvectors:
 
     def entries(self, items: Indices, vectors: Indices) -> Floats:
         """Return entries [n, p, q] for items [n, p] and vectors [n, q]."""
-        result: Floats = self.features[items] @ np.moveaxis(self.mixing[:, vectors], 0, 1)
+        result = np.empty((*items.shape, vectors.shape[1]))
+        for part in row_blocks(len(items), items.shape[1] * max(self.features.shape[1], 1)):
+            mixing = np.moveaxis(self.mixing[:, vectors[part]], 0, 1)
+            np.matmul(self.features[items[part]], mixing, out=result[part])
         return result
 
     def block_sums(self) -> Floats:

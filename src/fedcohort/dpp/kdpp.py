@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
-import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.dpp.elementary import choice_probabilities, log_elementary
@@ -186,14 +185,12 @@ class KDPP:
             count = len(s) if available is None else len(available_rows(available, len(s)))
             return cls(Spectrum.empty(count), k)
         if available is None:
-            values, vectors = scipy.linalg.eigh(
-                s.T, driver="evd", overwrite_a=True, check_finite=False
-            )
+            values, vectors = np.linalg.eigh(s)
             return cls(Spectrum.from_singular(np.abs(values), vectors.T, len(s) * _EPSILON), k)
         rows = available_rows(available, len(s))
-        triangle = scipy.linalg.qr(s[:, rows], mode="r", check_finite=False)[0][: rows.size]
-        _, values, columns = scipy.linalg.svd(triangle, check_finite=False)
-        return cls(Spectrum.from_singular(values, columns, len(s) * _EPSILON), k)
+        # S[:, rows] and its triangular factor have the same right singular vectors.
+        _, values, vectors = np.linalg.svd(np.linalg.qr(s[:, rows], mode="r"))
+        return cls(Spectrum.from_singular(values, vectors, len(s) * _EPSILON), k)
 
     @classmethod
     def from_kernel(cls, kernel: ArrayLike, k: int) -> KDPP:
@@ -211,9 +208,7 @@ class KDPP:
         InvalidKernelError
             When the kernel is not square, finite, symmetric and positive semi-definite.
         """
-        values, vectors = scipy.linalg.eigh(
-            as_kernel(kernel).T, driver="evd", overwrite_a=True, check_finite=False
-        )
+        values, vectors = np.linalg.eigh(as_kernel(kernel))
         if values[0] < -1e-8 * max(values[-1], -values[0]):
             raise InvalidKernelError(
                 f"The kernel is not positive semi-definite: it has the eigenvalue {values[0]:g}."
@@ -415,5 +410,4 @@ def _cohort_size(k: int, clients: int) -> int:
 
 
 def _log_binomial(n: int, k: int) -> float:
-    gammaln = scipy.special.gammaln
-    return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.dpp.eigenvectors import FactoredEigenvectors
@@ -114,7 +113,7 @@ class Landmarks:
         if scale == 0:
             nothing = np.empty(0)
             return cls(frame, points[:1], 0.0, np.empty((1, 0)), nothing, 1.0)
-        values, vectors = scipy.linalg.eigh(1 - distances(points, points) / scale)
+        values, vectors = np.linalg.eigh(1 - distances(points, points) / scale)
         strength = np.abs(values)
         keep = strength > _INVERTIBLE_SHARE * strength.max()
         whitening = vectors[:, keep] / np.sqrt(strength[keep])
@@ -349,7 +348,7 @@ def low_rank_spectrum(
         )
     if not own.any():
         return Spectrum.empty(len(features))
-    values, vectors = scipy.linalg.eigh(own)
+    values, vectors = np.linalg.eigh(own)
     keep = values > _DIRECTION_SHARE * values[-1]
     roots = np.sqrt(values[keep])
     # Φ = Q · factor with orthonormal Q = Φ · to_basis.
@@ -359,12 +358,12 @@ def low_rank_spectrum(
         again = np.zeros((roots.size, roots.size))
         for rows in row_blocks(*features.shape):
             again += gram(features[rows] @ to_basis)
-        triangle = scipy.linalg.cholesky(again)
-        to_basis = scipy.linalg.solve_triangular(triangle, to_basis.T, trans="T").T
-        factor = triangle @ factor
-    values, vectors = scipy.linalg.eigh(everyone)
+        triangle = np.linalg.cholesky(again)
+        to_basis = np.linalg.solve(triangle, to_basis.T).T
+        factor = triangle.T @ factor
+    values, vectors = np.linalg.eigh(everyone)
     half = vectors * np.sqrt(np.maximum(values, 0.0))
-    rotation, sigma, _ = scipy.linalg.svd(factor * signs @ half, full_matrices=False)
+    rotation, sigma, _ = np.linalg.svd(factor * signs @ half, full_matrices=False)
     keep = sigma > _DIRECTION_SHARE * sigma[0]
     mixing = to_basis @ rotation[:, keep]
     return Spectrum(2 * np.log(sigma[keep]), FactoredEigenvectors(features, mixing))

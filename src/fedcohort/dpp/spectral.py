@@ -24,8 +24,8 @@ from fedcohort.dpp.eigenvectors import DenseEigenvectors, Eigenvectors
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Numbers that one batch of draws, or of proposals, holds at a time (4 MiB, to stay in the cache).
-_BATCH_NUMBERS = 2**19
+# Numbers that one batch of draws looks at in a round (1 MiB, to stay in the cache).
+_BATCH_NUMBERS = 2**17
 
 # Orthogonal shares below this are rounding. Accepting one has this probability at most.
 _SMALLEST_SHARE = 1e-14
