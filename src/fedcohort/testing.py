@@ -62,13 +62,14 @@ class _World:
         )
 
     def answers(self, need: Need) -> NDArray[Any]:
-        return {
+        known: dict[Need, NDArray[Any]] = {
             Need.PROFILE: self.profiles,
             Need.LOSS: self.losses,
             Need.UPDATE: self.updates,
             Need.LABEL_COUNTS: self.label_counts,
             Need.DURATION: self.durations,
-        }[need]
+        }
+        return known[need]
 
     def play(self, selector: Selector, k: int, round_: int, available: Ids | None = None) -> Cohort:
         """Do one round: answer, choose, check the cohort, observe."""

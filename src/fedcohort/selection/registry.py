@@ -7,6 +7,7 @@ name is the selector's and whose value is the class, for example in its ``pyproj
     my-rule = "my_package.selection:MyRule"
 """
 
+import dataclasses
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -62,7 +63,7 @@ def make_selector(name: str, **parameters: Any) -> Selector:
     >>> make_selector("fedavg").fit(clients=5).select(5, rng=np.random.default_rng(0)).ids.sort()
     """
     selector = selector_class(name)
-    known = set(selector.__dataclass_fields__)
+    known = {field.name for field in dataclasses.fields(selector)}
     for given in parameters:
         if given not in known:
             raise InvalidParameterError(

@@ -1,0 +1,80 @@
+"""Every registered selector, in every mode, passes the conformance suite."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedcohort import list_selectors, make_selector
+from fedcohort.selection import Cohort, Selector
+from fedcohort.selection.fedavg import FedAvg
+from fedcohort.testing import check_selector
+
+MODES = [
+    ("dp3s", {"kernel": "low-rank"}),
+    ("dp3s", {"kernel": "low-rank", "rank": 8, "weights": "unbiased"}),
+    ("dp3s", {"weights": "unbiased"}),
+    ("fedsae", {"workload": "ira"}),
+    ("fedsae", {"workload": "fassa"}),
+    ("fedsae", {"beta": 0.0}),
+    ("clustered", {"distance": "l1"}),
+    ("clustered", {"distance": "l2"}),
+]
+
+
+@pytest.mark.parametrize("name", list_selectors())
+def test_every_registered_selector_conforms(name):
+    check_selector(name)
+
+
+@pytest.mark.parametrize(("name", "parameters"), MODES)
+def test_every_mode_conforms(name, parameters):
+    check_selector(lambda: make_selector(name, **parameters))
+
+
+class _Twice(FedAvg):
+    def _choose(self, k, rows, rng):  # noqa: ARG002
+        return self._cohort(np.full(k, rows[0]))
+
+
+class _GlobalChance(FedAvg):
+    def _choose(self, k, rows, rng):  # noqa: ARG002
+        return self._cohort(np.random.permutation(rows)[:k])  # noqa: NPY002
+
+
+class _Outsider(FedAvg):
+    def _choose(self, k, rows, rng):  # noqa: ARG002
+        return self._cohort(rng.choice(len(self._roster), k, replace=False))
+
+
+class _Forgetful(Selector):
+    def __post_init__(self):
+        super().__post_init__()
+        self.rounds = 0
+
+    def _choose(self, k, rows, rng):
+        self.rounds += 1
+        return self._cohort(np.roll(rows, self.rounds + rng.integers(2))[:k])
+
+
+class _WrongTypes(FedAvg):
+    def _choose(self, k, rows, rng):
+        cohort = super()._choose(k, rows, rng)
+        return Cohort(cohort.ids, cohort.weights.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (_Twice, "twice"),
+        (_GlobalChance, "the same seed gave two cohorts"),
+        (_Outsider, "stranger"),
+        (_Forgetful, "restored selector"),
+        (_WrongTypes, "float32"),
+    ],
+)
+def test_the_suite_catches_broken_selectors(broken, complaint):
+    made = dataclasses.dataclass(kw_only=True, eq=False)(broken)
+    made.name = "broken"
+    with pytest.raises(AssertionError, match=complaint):
+        check_selector(made)

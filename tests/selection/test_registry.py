@@ -1,0 +1,68 @@
+import dataclasses
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+from fedcohort import list_selectors, make_selector
+from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fedcohort.selection import registry
+from fedcohort.selection.fedavg import FedAvg
+
+
+def test_the_paper_selectors_are_registered():
+    assert {"fedavg", "dp3s", "clustered", "fedsae"} <= set(list_selectors())
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="did you mean 'dp3s'"):
+        make_selector("dps3")
+
+
+def test_an_unknown_parameter_is_named_with_the_known_ones():
+    with pytest.raises(InvalidParameterError, match=r"no parameter 'bet': it takes beta, workload"):
+        make_selector("fedsae", bet=1)
+
+
+def test_a_parameter_out_of_range_is_refused_in_one_sentence():
+    with pytest.raises(InvalidParameterError, match="beta of selector 'fedsae' must be a number"):
+        make_selector("fedsae", beta=-1)
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(InvalidInputError, match="exists already"):
+        registry.register("fedavg")(FedAvg)
+
+
+def _with_entry_point(monkeypatch, value):
+    found = metadata.EntryPoint("theirs", value, registry.ENTRY_POINT_GROUP)
+
+    def entry_points(*, group, name=None):
+        wanted = group == registry.ENTRY_POINT_GROUP and name in (None, "theirs")
+        return [found] if wanted else []
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class TheirSelector(FedAvg):
+    """A selector of another package."""
+
+
+def test_another_package_adds_a_selector_by_entry_point(monkeypatch):
+    _with_entry_point(monkeypatch, f"{__name__}:TheirSelector")
+    monkeypatch.setitem(
+        __import__("sys").modules,
+        __name__,
+        __import__("types").SimpleNamespace(TheirSelector=TheirSelector),
+    )
+    assert "theirs" in list_selectors()
+    made = make_selector("theirs").fit(clients=4)
+    assert made.name == "theirs"
+    assert len(made.select(2, rng=np.random.default_rng(0)).ids) == 2
+
+
+def test_an_entry_point_that_is_no_selector_is_refused(monkeypatch):
+    _with_entry_point(monkeypatch, "json:JSONDecoder")
+    with pytest.raises(InvalidInputError, match="not a Selector"):
+        make_selector("theirs")
