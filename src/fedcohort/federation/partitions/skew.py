@@ -218,7 +218,9 @@ def _class_pairs(clients: int, supply: IntArray, rng: np.random.Generator) -> In
         if pairs[twin, 1] != value:
             continue
         # No class fills more than half of the places, so a pair without this class exists.
-        partner = rng.choice(np.flatnonzero(np.all(pairs != value, axis=1)))
+        partner = int(rng.integers(clients))
+        while value in pairs[partner]:
+            partner = int(rng.integers(clients))
         pairs[twin, 1], pairs[partner, 1] = pairs[partner, 1], value
     return pairs
 
