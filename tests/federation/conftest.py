@@ -1,16 +1,6 @@
-import os
 from pathlib import Path
 
 import pytest
-
-from fedcohort.federation import load_dataset
-
-
-@pytest.fixture(scope="session")
-def mnist():
-    if not os.environ.get("FEDCOHORT_DATA"):
-        pytest.skip("FEDCOHORT_DATA is not set: the tests on MNIST need a folder that holds it.")
-    return load_dataset("mnist")
 
 
 @pytest.fixture

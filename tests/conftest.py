@@ -1,0 +1,14 @@
+"""What many tests share: the data sets that are not embedded."""
+
+import os
+
+import pytest
+
+from fedcohort.federation import load_dataset
+
+
+@pytest.fixture(scope="session")
+def mnist():
+    if not os.environ.get("FEDCOHORT_DATA"):
+        pytest.skip("set FEDCOHORT_DATA to a folder with MNIST to run this test")
+    return load_dataset("mnist")

@@ -1,0 +1,228 @@
+"""The lockstep engine against a text-book loop, alone, batched, resumed and disturbed."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedcohort.errors import CohortSizeError, InvalidParameterError
+from fedcohort.federation import build_federation, load_dataset
+from fedcohort.metrics import gemd
+from fedcohort.randomness import generator
+from fedcohort.simulation import Lockstep, RunConfig, Store, simulate
+from fedcohort.simulation.engine import find_device
+from fedcohort.training.local import train_batched, train_sequential
+
+CPU = torch.device("cpu")
+SMALL = RunConfig(clients=20, cohort=5, rounds=3, epochs=2.0, lr=0.1)
+
+
+def _variants(*selectors, base=SMALL, seeds=(0,)):
+    return [
+        dataclasses.replace(base, selector=selector, seed=seed)
+        for selector in selectors
+        for seed in seeds
+    ]
+
+
+def _parameters_after(configs, dataset, rounds, trainer=None):
+    lockstep = Lockstep(configs, dataset, CPU, trainer=trainer)
+    records = [lockstep.advance() for _ in range(rounds)]
+    return lockstep.parameters, records
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits")
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        SMALL,
+        dataclasses.replace(SMALL, batch_size=8, momentum=0.5, skew="H"),
+        dataclasses.replace(SMALL, size_spread=1.0, skew="dirichlet:0.3", batch_size=16),
+    ],
+    ids=["full-batch", "mini-batch", "unequal"],
+)
+def test_batched_agrees_with_the_sequential_oracle_on_digits(digits, base):
+    configs = _variants("dp3s", "fedavg", "clustered", "fedsae", base=base, seeds=(0, 1))
+    batched, records = _parameters_after(configs, digits, 3, train_batched)
+    plain, oracle = _parameters_after(configs, digits, 3, train_sequential)
+    for name, values in plain.items():
+        assert torch.allclose(values, batched[name], atol=1e-4), name
+    for ours, theirs in zip(records, oracle, strict=True):
+        assert [r.cohort for r in ours] == [r.cohort for r in theirs]
+
+
+def test_batched_agrees_with_the_sequential_oracle_on_mnist(mnist):
+    base = RunConfig(
+        dataset="mnist", rounds=9, cohort=4, samples_per_client=60, batch_size=20, eval_every=9
+    )
+    configs = _variants("dp3s", "fedavg", base=base)
+    batched, _ = _parameters_after(configs, mnist, 3, train_batched)
+    plain, _ = _parameters_after(configs, mnist, 3, train_sequential)
+    for name, values in plain.items():
+        assert torch.allclose(values, batched[name], atol=1e-4), name
+
+
+def test_three_rounds_are_the_papers_algorithm(digits):
+    """The whole of FedAvg written out by hand, with the engine's cohorts."""
+    config = dataclasses.replace(SMALL, selector="fedavg", batch_size=None, epochs=1.0)
+    lockstep = Lockstep([config], digits, CPU)
+    names = [name for name, _ in lockstep._model.named_parameters()]
+    model = lockstep._model
+    federation = build_federation(digits, skew="1", clients=20, seed=0)
+    x = torch.from_numpy(digits.x_train).float() / digits.scale
+    x = (x - digits.mean) / digits.std
+    y = torch.from_numpy(digits.y_train)
+    weights = {name: lockstep.parameters[name][0].clone() for name in names}
+    for _ in range(3):
+        (record,) = lockstep.advance()
+        total = {name: torch.zeros_like(w) for name, w in weights.items()}
+        count = sum(federation.sizes[list(record.cohort)])
+        for client in record.cohort:
+            own = torch.from_numpy(federation.partition.of(client))
+            with torch.no_grad():
+                for name, p in model.named_parameters():
+                    p.copy_(weights[name])
+            loss = F.cross_entropy(model(x[own]), y[own])
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            for name, gradient in zip(names, gradients, strict=True):
+                step = weights[name] - config.lr * gradient
+                total[name] += len(own) / count * step
+        weights = total
+    for name in names:
+        assert torch.allclose(weights[name], lockstep.parameters[name][0], atol=1e-5)
+
+
+def test_a_run_is_the_same_alone_and_in_a_batch(digits):
+    configs = _variants("dp3s", "fedavg", "clustered", "fedsae", seeds=(0, 1, 2))
+    together, records = _parameters_after(configs, digits, 3)
+    for place in (0, 4, 8, 11):
+        alone, own = _parameters_after([configs[place]], digits, 3)
+        for name, values in alone.items():
+            assert torch.allclose(values[0], together[name][place], atol=1e-5)
+        for t in range(3):
+            assert own[t][0].cohort == records[t][place].cohort
+            assert own[t][0].gemd == records[t][place].gemd
+
+
+def test_cohorts_come_from_the_run_seed_and_the_round_alone(digits):
+    _, records = _parameters_after(_variants("fedavg"), digits, 3)
+    for record in (r for (r,) in records):
+        rng = generator(0, "selection", record.round)
+        assert record.cohort == tuple(rng.choice(np.arange(20), size=5, replace=False).tolist())
+
+
+def test_gemd_and_bytes_are_those_of_the_cohort(digits):
+    lockstep = Lockstep(_variants("dp3s", "fedavg", "fedsae", "clustered"), digits, CPU)
+    federation = build_federation(digits, skew="1", clients=20, seed=0)
+    model_bytes = 4 * sum(v[0].numel() for v in lockstep.parameters.values())
+    first, second = lockstep.advance(), lockstep.advance()
+    for record in (*first, *second):
+        assert record.gemd == pytest.approx(gemd(federation.label_counts, list(record.cohort)))
+    dp3s, fedavg, fedsae, clustered = first
+    assert fedavg.bytes_down == fedavg.bytes_up == 5 * model_bytes
+    assert dp3s.bytes_down == 20 * model_bytes, "everyone needs the first model to profile with"
+    assert dp3s.bytes_up == 5 * model_bytes + 20 * 32 * 4
+    assert fedsae.bytes_down == 20 * model_bytes, "everyone is asked its first loss"
+    assert fedsae.bytes_up == 5 * (model_bytes + 4) + 20 * 4
+    assert clustered.bytes_down == len(set(clustered.cohort)) * model_bytes
+    assert second[0].bytes_down == second[0].bytes_up == 5 * model_bytes
+
+
+def test_a_client_whose_update_is_not_finite_is_left_out_and_reported(digits):
+    damaged = digits.x_train.astype(np.float32)
+    federation = build_federation(digits, skew="1", clients=20, seed=0)
+    damaged[federation.partition.of(7)[0]] = np.inf
+    broken = dataclasses.replace(digits, x_train=damaged)
+    broken.__dict__.update(mean=digits.mean, std=digits.std)
+    everyone = dataclasses.replace(SMALL, selector="fedavg", cohort=20)
+    lockstep = Lockstep([everyone], broken, CPU)
+    (record,) = lockstep.advance()
+    assert record.left_out == (7,)
+    assert all(values.isfinite().all() for values in lockstep.parameters.values())
+
+
+def test_workload_prediction_drops_clients_that_cannot_afford_their_task(digits):
+    config = dataclasses.replace(SMALL, selector="fedsae:workload=ira", rounds=8)
+    _, records = _parameters_after([config], digits, 8)
+    left_out = [r.left_out for (r,) in records]
+    assert any(left_out)
+    assert all(set(out) <= set(r.cohort) for out, (r,) in zip(left_out, records, strict=True))
+
+
+def test_evaluation_is_on_the_stratified_subset_between_exact_rounds(digits):
+    config = dataclasses.replace(SMALL, selector="fedavg", eval_samples=100, eval_every=2, rounds=5)
+    lockstep = Lockstep([config], digits, CPU)
+    subset = lockstep._data.subset[1]
+    assert len(subset) == 100
+    assert np.bincount(subset).min() >= 9
+    records = [lockstep.advance()[0] for _ in range(5)]
+    assert [r.train_accuracy is not None for r in records] == [False, True, False, True, True]
+    for record, samples in ((records[3], 100), (records[4], len(digits.y_train))):
+        right = record.train_accuracy * samples
+        assert right == pytest.approx(round(right), abs=1e-6), "not a share of these samples"
+
+
+def test_a_stopped_simulation_goes_on_where_it_was(tmp_path):
+    configs = _variants("dp3s", "clustered", "fedsae", seeds=(0, 1))
+    configs = [dataclasses.replace(config, rounds=7) for config in configs]
+    with Store(tmp_path / "whole") as whole, Store(tmp_path / "parts") as parts:
+        assert simulate(configs, whole)
+        rounds_done = []
+        for stops in (2, 3, 9):
+            seen = []
+            finished = simulate(
+                configs, parts, report=seen.append, stop=lambda s=seen, n=stops: len(s) >= n - 1
+            )
+            rounds_done.append(len(seen))
+        assert finished
+        assert sum(rounds_done) == 7, "no round is done twice"
+        for config in configs:
+            for one, two in zip(whole.records(config.key), parts.records(config.key), strict=True):
+                assert _without_times(one) == _without_times(two)
+            assert parts.checkpoint(config.key) is None
+
+
+def test_finished_runs_are_not_done_again(tmp_path):
+    configs = _variants("fedavg", seeds=(0, 1))
+    with Store(tmp_path) as store:
+        simulate(configs[:1], store)
+        seen = []
+        simulate(configs, store, report=seen.append)
+        assert seen[-1].total == 3
+
+
+def test_a_cohort_larger_than_a_files_clients_is_refused(tmp_path):
+    path = tmp_path / "three.npz"
+    np.savez(path, x=np.random.rand(6, 4), y=[0, 1, 0, 1, 0, 1], client=[0, 0, 1, 1, 2, 2])  # noqa: NPY002
+    with Store(tmp_path) as store, pytest.raises(CohortSizeError, match="3 clients"):
+        simulate([RunConfig(dataset=str(path), cohort=5)], store)
+
+
+def test_a_users_file_is_trained_on(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 120)
+    x = rng.normal(size=(120, 5)) + 3 * np.eye(3, 5)[y]
+    path = tmp_path / "own.npz"
+    np.savez(path, x=x, y=y, client=[f"c{i % 8}" for i in range(120)])
+    config = RunConfig(dataset=str(path), cohort=4, rounds=30, lr=0.3)
+    with Store(tmp_path) as store:
+        simulate([config], store)
+        last = store.records(config.key)[-1]
+    assert last.train_accuracy > 0.9
+    assert last.test_accuracy is None
+
+
+def test_devices_are_found_or_refused():
+    assert find_device("cpu").type == "cpu"
+    with pytest.raises(InvalidParameterError, match="auto, cpu or cuda"):
+        find_device("tpu")
+
+
+def _without_times(record):
+    return dataclasses.replace(record, seconds=0.0, selection_seconds=0.0)

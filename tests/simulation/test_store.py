@@ -1,0 +1,94 @@
+import sqlite3
+
+import numpy as np
+import pytest
+
+from fedcohort.errors import StoreError
+from fedcohort.simulation import RoundRecord, RunConfig, Store
+
+RECORD = RoundRecord(
+    round=1,
+    train_accuracy=0.5,
+    train_loss=1.25,
+    gemd=0.1,
+    cohort=(3, 1),
+    left_out=(1,),
+    bytes_down=7,
+    bytes_up=8,
+    seconds=0.5,
+    selection_seconds=0.25,
+)
+FEDERATION = {"label_counts": np.arange(6).reshape(2, 3)}
+
+
+@pytest.fixture
+def config():
+    return RunConfig(seed=4)
+
+
+def test_what_is_saved_is_read_back(tmp_path, config):
+    state = {"model.w": np.arange(3, dtype=np.float32), "selector.client.id": np.arange(2)}
+    with Store(tmp_path) as store:
+        store.begin(config, {"device": "CPU"}, FEDERATION)
+        store.save({config.key: [RECORD]}, {config.key: (1, state)})
+    with Store.existing(tmp_path) as store:
+        assert store.configs() == [config]
+        assert store.records(config.key) == [RECORD]
+        assert store.facts(config.key) == {"device": "CPU"}
+        assert store.federation(config)["label_counts"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert not store.is_done(config.key)
+        round_, saved = store.checkpoint(config.key)
+        assert round_ == 1
+        assert {name: values.tolist() for name, values in saved.items()} == {
+            name: values.tolist() for name, values in state.items()
+        }
+        store.save({config.key: []}, {}, done=True)
+        assert store.is_done(config.key)
+        assert store.checkpoint(config.key) is None
+
+
+def test_a_round_written_again_replaces_itself(tmp_path, config):
+    with Store(tmp_path) as store:
+        store.begin(config, {}, FEDERATION)
+        for _ in range(2):
+            store.save({config.key: [RECORD]}, {})
+        assert store.records(config.key) == [RECORD]
+
+
+def test_a_save_that_fails_leaves_nothing_half_written(tmp_path, config):
+    with Store(tmp_path) as store:
+        store.begin(config, {}, FEDERATION)
+        broken = RoundRecord(round=2, cohort=None)
+        with pytest.raises(sqlite3.IntegrityError):
+            store.save({config.key: [RECORD, broken]}, {})
+        assert store.records(config.key) == []
+
+
+def test_profiles_that_come_later_complete_a_federation(tmp_path, config):
+    profiles = np.ones((2, 4), np.float32)
+    with Store(tmp_path) as store:
+        store.begin(config, {}, FEDERATION)
+        store.begin(config, {}, FEDERATION | {"profiles": profiles})
+        store.begin(config, {}, FEDERATION)
+        assert store.federation(config)["profiles"].shape == (2, 4)
+
+
+def test_folders_that_cannot_be_used_are_refused_by_name(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="file"):
+        Store(tmp_path / "file")
+    with pytest.raises(StoreError, match="no results in"):
+        Store.existing(tmp_path / "nothing")
+
+
+def test_other_files_and_formats_are_refused(tmp_path):
+    (tmp_path / "results.sqlite").write_bytes(b"this is not a database at all" * 40)
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    db = sqlite3.connect(other / "results.sqlite")
+    db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(StoreError, match="another version"):
+        Store(other)

@@ -1,0 +1,88 @@
+"""The batched trainer against the plain one, and the plain one against the text-book rule."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedcohort.training.aggregation import aggregate, usable
+from fedcohort.training.local import train_batched, train_sequential
+from fedcohort.training.models import build_model
+from fedcohort.training.plan import Jobs, LocalWork
+
+
+@pytest.fixture
+def setting():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(90, 1, 8, 8, generator=generator)
+    y = torch.randint(0, 10, (90,), generator=generator)
+    models = [build_model("cnn-small", (1, 8, 8), 10, seed) for seed in (0, 1)]
+    stacked = {
+        name: torch.stack([dict(m.named_parameters())[name].detach() for m in models])
+        for name, _ in models[0].named_parameters()
+    }
+    jobs = Jobs(
+        model=torch.tensor([0, 1, 1, 0]),
+        start=torch.tensor([0, 13, 40, 60]),
+        size=torch.tensor([13, 27, 20, 30]),
+        key=torch.tensor([5, 6, 7, 8]),
+        passes=torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64),
+    )
+    return models[0], stacked, jobs, (x, y), torch.randperm(90, generator=generator)
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 8, 64])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_batched_equals_sequential_with_unequal_clients_and_work(setting, batch_size, momentum):
+    work = LocalWork(batch_size, 0.05, momentum)
+    plain, batched = train_sequential(*setting, work), train_batched(*setting, work)
+    for name, values in plain.parameters.items():
+        assert torch.allclose(values, batched.parameters[name], atol=1e-5), name
+    assert torch.allclose(plain.losses, batched.losses, atol=1e-5)
+
+
+def test_splitting_the_jobs_changes_nothing(setting):
+    work = LocalWork(8, 0.05, 0.5)
+    whole, parts = train_batched(*setting, work), train_batched(*setting, work, jobs_at_once=3)
+    for name, values in whole.parameters.items():
+        assert torch.allclose(values, parts.parameters[name], atol=1e-6)
+
+
+def test_a_full_batch_pass_is_one_gradient_step(setting):
+    model, stacked, jobs, (x, y), pool = setting
+    one = Jobs(*(getattr(jobs, f)[:1] for f in ("model", "start", "size", "key", "passes")))
+    trained = train_sequential(model, stacked, one, (x, y), pool, LocalWork(None, 0.1))
+    own = pool[:13]
+    fresh = build_model("cnn-small", (1, 8, 8), 10, 0)
+    loss = F.cross_entropy(fresh(x[own]), y[own])
+    gradients = torch.autograd.grad(loss, list(fresh.parameters()))
+    for (name, values), gradient in zip(fresh.named_parameters(), gradients, strict=True):
+        assert torch.allclose(trained.parameters[name][0], values - 0.1 * gradient, atol=1e-6)
+    assert trained.losses[0] == pytest.approx(loss.item(), abs=1e-6)
+
+
+def test_aggregation_is_the_weighted_mean():
+    stacked = {"w": torch.tensor([[0.0, 0.0], [10.0, 10.0]])}
+    local = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0], [20.0, 30.0]])}
+    moved = aggregate(
+        stacked,
+        local,
+        torch.tensor([0, 0, 1]),
+        torch.tensor([0.25, 0.75, 1.0], dtype=torch.float64),
+        torch.tensor([True, True, True]),
+    )
+    assert torch.allclose(moved["w"], torch.tensor([[2.5, 3.5], [20.0, 30.0]]))
+
+
+def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
+    stacked = {"w": torch.zeros(2, 2)}
+    local = {"w": torch.tensor([[1.0, 1.0], [float("nan"), 1.0], [3.0, 3.0], [float("inf"), 0.0]])}
+    used = usable(local)
+    assert used.tolist() == [True, False, True, False]
+    moved = aggregate(
+        stacked,
+        local,
+        torch.tensor([0, 0, 0, 1]),
+        torch.tensor([0.25, 0.5, 0.25, 1.0], dtype=torch.float64),
+        used,
+    )
+    assert torch.allclose(moved["w"], torch.tensor([[2.0, 2.0], [0.0, 0.0]]))
