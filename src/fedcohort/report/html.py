@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-import html
+import base64
+import hashlib
+import json
 import os
-import tempfile
+import platform
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
+import jinja2
+import numpy as np
+import plotly.offline
 
 from fedcohort.errors import StoreError
-from fedcohort.report.summary import summarise
+from fedcohort.report import wording
+from fedcohort.report.command import redo_commands
+from fedcohort.report.explorer import explorer_data, rounded
+from fedcohort.report.palette import CLASSES, selector_styles
+from fedcohort.report.summary import Curve, Summary, summarise
 
 if TYPE_CHECKING:
     from fedcohort.simulation.store import Store
+
+_SHOWN_SETTINGS = (
+    "clients",
+    "cohort",
+    "rounds",
+    "epochs",
+    "batch_size",
+    "lr",
+    "momentum",
+    "model",
+    "init",
+    "profile",
+    "inputs",
+    "samples_per_client",
+    "size_spread",
+    "eval_every",
+)
+
+
+# More clients than this are thinned out evenly in the participation curves.
+_MOST_POINTS = 400
 
 
 def write_report(store: Store, path: str | Path, target: float | None) -> Path:
@@ -33,31 +64,223 @@ def write_report(store: Store, path: str | Path, target: float | None) -> Path:
     -------
     Path
         The file.
+
+    Raises
+    ------
+    StoreError
+        When no round is finished yet, or the file cannot be written.
     """
     summaries = summarise(store, target)
     if not summaries:
         raise StoreError(f"There is no finished round in {str(store.folder)!r} to report on yet.")
-    figure = go.Figure()
-    for s in summaries:
-        figure.add_scatter(x=s.evaluated_rounds, y=s.train.mean, name=f"{s.panel}: {s.label}")
-    body = figure.to_html(full_html=False, include_plotlyjs=True)
-    page = f"<!doctype html><title>fedcohort</title><h1>{html.escape(str(store.folder))}</h1>{body}"
     destination = Path(path)
-    _replace(destination, page)
+    _write(destination, render(store, summaries, target))
     return destination
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
+def render(store: Store, summaries: Sequence[Summary], target: float | None) -> str:
+    """Return the report as text."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fedcohort.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.globals |= {
+        "words": wording,
+        "mark": _interval_mark,
+        "leader": leader,
+        "rival": _rival,
+    }
+    panels: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        panels.setdefault(summary.panel, []).append(summary)
+    styles = selector_styles([s.label for s in summaries])
+    scripts = [plotly.offline.get_plotlyjs(), _source(environment, "report.js")]
+    return environment.get_template("report.html").render(
+        headline=_headline(panels, target),
+        evaluation=_evaluation(summaries),
+        panels=panels,
+        summaries=summaries,
+        target=target,
+        styles=styles,
+        classes=CLASSES,
+        scripts=scripts,
+        script_hashes=[_csp_hash(script) for script in scripts],
+        style=_source(environment, "report.css"),
+        data=_embedded(_data(store, panels, styles, target)),
+        settings=_settings(summaries),
+        commands=redo_commands(summaries, store.folder.name, target),
+        versions=_versions(store, summaries),
+        devices=sorted({s.device for s in summaries}),
+    )
+
+
+def _data(
+    store: Store,
+    panels: dict[str, list[Summary]],
+    styles: dict[str, dict[str, str]],
+    target: float | None,
+) -> dict[str, Any]:
+    """Return what the charts are drawn from, as plain values."""
+    titles = list(panels)
+    summaries = [s for members in panels.values() for s in members]
+    groups = [
+        {
+            "panel": titles.index(s.panel),
+            "label": s.label,
+            "rounds": s.evaluated_rounds.tolist(),
+            "train": _curve(s.train),
+            "test": s.test and _curve(s.test),
+            "reached": s.rounds_to_target,
+            "gemd": rounded(s.gemd, 4),
+            "gemd_sd": rounded(s.gemd_sd, 4),
+            "variation": rounded(s.participation_variation, 4),
+            "megabytes": rounded(s.bytes_to_target and s.bytes_to_target / 1e6, 3),
+            # Clients have other names under every seed: their order by participation is comparable.
+            "participation": rounded(_sorted_participation(s), 2),
+            "trained": s.rounds,
+        }
+        for s in summaries
+    ]
+    return {
+        "target": target,
+        "panels": titles,
+        "styles": styles,
+        "groups": groups,
+        "explorer": explorer_data(store, summaries),
+    }
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    return {name: rounded(getattr(curve, name), 4) for name in ("mean", "low", "high")}
+
+
+def _sorted_participation(summary: Summary) -> Any:
+    mean = -np.sort(-summary.participation, axis=1).mean(axis=0)
+    return mean[np.linspace(0, len(mean) - 1, min(len(mean), _MOST_POINTS)).astype(int)]
+
+
+def leader(members: Sequence[Summary]) -> Summary:
+    """Return the group of a panel that is first at the target, or else the most accurate one."""
+    return min(
+        members,
+        key=lambda s: (
+            s.rounds + 1 if s.rounds_to_target is None else s.rounds_to_target,
+            -(wording.final(s, "train") or 0),
+        ),
+    )
+
+
+def _rival(members: Sequence[Summary], best: Summary) -> Summary | None:
+    """Return what the leader is named beside: its baseline, or else the next best."""
+    others = [s for s in members if s is not best]
+    if best.comparison is not None:
+        others = [s for s in others if s.label == best.comparison.baseline] or others
+    return leader(others) if others else None
+
+
+def _headline(panels: dict[str, list[Summary]], target: float | None) -> str:
+    if len(panels) > 1 or target is None:
+        selectors = len({s.selector for members in panels.values() for s in members})
+        return f"{_count(selectors, 'selector')} in {_count(len(panels), 'setting')}"
+    (members,) = panels.values()
+    best = leader(members)
+    goal = wording.percent(target, 0)
+    if best.rounds_to_target is None:
+        return f"No selector reached {goal} within {_count(best.rounds, 'round')}"
+    other = _rival(members, best)
+    sentence = f"{best.label} reaches {goal} in {_count(best.rounds_to_target, 'round')}"
+    if other is None:
+        return sentence
+    if other.rounds_to_target is None:
+        return f"{sentence}, {other.label} not within {other.rounds}"
+    return f"{sentence}, {other.label} in {other.rounds_to_target}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _evaluation(summaries: Sequence[Summary]) -> str:
+    """Say how training accuracy was measured."""
+    whole = "measured on the whole training set."
+    sizes = sorted({s.train_evaluated_on for s in summaries if s.train_on_subset})
+    if not sizes:
+        return whole
+    count = " or ".join(f"{size:,}" for size in sizes)
+    text = (
+        f"measured on a fixed stratified subset of {count} training samples; the first and the"
+        " last round on the whole training set."
+    )
+    return text if all(s.train_on_subset for s in summaries) else f"{text} Elsewhere {whole}"
+
+
+def _settings(members: Sequence[Summary]) -> dict[str, str]:
+    """Return the settings in words; where groups differ, all values."""
+    found = {}
+    for name in _SHOWN_SETTINGS:
+        values = list(dict.fromkeys(getattr(s.config, name) for s in members))
+        empty = {"batch_size": "full", "samples_per_client": "the largest possible"}
+        texts = [
+            empty[name] if v is None else f"{v:g}" if isinstance(v, float) else str(v)
+            for v in values
+        ]
+        found[name.replace("_", " ")] = ", ".join(texts)
+    return found
+
+
+def _interval_mark(summary: Summary, members: Sequence[Summary]) -> dict[str, float] | None:
+    """Return where a row's interval lies, in percent of the longest run of its panel."""
+    longest = max(s.rounds for s in members)
+    if summary.interval is None or summary.interval.low is None or not longest:
+        return None
+    high = summary.interval.high
+    middle = summary.rounds_to_target
+    return {
+        "low": 100 * summary.interval.low / longest,
+        "high": 100 if high is None else 100 * high / longest,
+        "middle": 100 if middle is None else 100 * middle / longest,
+    }
+
+
+def _versions(store: Store, summaries: Sequence[Summary]) -> dict[str, str]:
+    torch = {store.facts(s.config.key)["torch"] for s in summaries}
+    return {
+        "fedcohort": metadata.version("fedcohort"),
+        "PyTorch": ", ".join(sorted(torch)),
+        "NumPy": metadata.version("numpy"),
+        "plotly": metadata.version("plotly"),
+        "Python": platform.python_version(),
+    }
+
+
+def _source(environment: jinja2.Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _csp_hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """Return JSON that cannot end the script element it stands in."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"The report {str(path)!r} cannot be written ({error}).") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        raise StoreError(
+            f"The report {str(path)!r} cannot be written ({error}): choose another place with -o."
+        ) from error

@@ -1,5 +1,6 @@
 """Numbers as readers want them, the same in tables and in the HTML report."""
 
+from fedcohort.report.comparison import Comparison
 from fedcohort.report.summary import Summary
 
 MISSING = "–"
@@ -50,3 +51,14 @@ def final(summary: Summary, part: str) -> float | None:
     """Return the last mean accuracy of ``train`` or ``test``."""
     curve = summary.train if part == "train" else summary.test
     return float(curve.mean[-1]) if curve is not None and curve.mean.size else None
+
+
+def signed(value: int) -> str:
+    """Return a difference with its sign."""
+    return f"{value:+d}".replace("-", "−") if value else "0"
+
+
+def difference(comparison: Comparison) -> str:
+    """Return a difference in rounds, as a bound where one side never reached the target."""
+    bound = ("≤ " if comparison.difference < 0 else "≥ ") if comparison.censored else ""
+    return bound + signed(comparison.difference)
