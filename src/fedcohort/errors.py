@@ -80,3 +80,11 @@ class InvalidModelError(InvalidInputError):
 
 class StoreError(FedcohortError):
     """A result store that cannot be opened, read or written."""
+
+
+class RefusedReplyError(FedcohortError):
+    """A client of a real federation sent something that cannot be used; it is left out."""
+
+
+class TooFewClientsError(FedcohortError):
+    """A real federation has had fewer clients than a round needs for too long."""

@@ -1,0 +1,158 @@
+"""Reading what clients send after training or evaluating: usable, or refused with one reason."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedcohort.errors import RefusedReplyError
+from fedcohort.flower.arrays import check_values, read_array
+from fedcohort.flower.protocol import Limits, finite
+
+_NUMBERS = "fiub"
+
+_Item = TypeVar("_Item")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Update:
+    """A usable reply of one client.
+
+    Attributes
+    ----------
+    client : int
+        Whose it is.
+    reply : flwr.app.Message
+        The reply itself, for the wrapped strategy.
+    seconds : float
+        From sending the message to hearing the reply.
+    loss : float, optional
+        The mean loss that the client saw in training, if it told.
+    change : float32 [d], optional
+        Local minus global parameters, if the selector needs them.
+    """
+
+    client: int
+    reply: Message
+    seconds: float
+    loss: float | None
+    change: NDArray[np.float32] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """How replies are read.
+
+    Attributes
+    ----------
+    weight_key : str
+        The metric that the wrapped strategy weighs by.
+    loss_keys : tuple of str
+        Metrics that may hold the training loss; the first that is there counts.
+    changes : bool
+        Whether the selector needs what training changed.
+    check_arrays : bool
+        Whether a reply must hold the arrays that were sent, in the same shapes.
+    limits : Limits
+        What a client may send.
+    """
+
+    weight_key: str
+    loss_keys: tuple[str, ...]
+    changes: bool
+    check_arrays: bool
+    limits: Limits
+
+    def update(self, client: int, reply: Message, seconds: float, sent: ArrayRecord) -> Update:
+        """Read the reply to a train message, or raise `RefusedReplyError`."""
+        metrics = self.metrics(reply.content)
+        records = list(reply.content.array_records.values())
+        if len(records) != 1:
+            raise RefusedReplyError(f"it sent {len(records)} array records instead of one")
+        change = None
+        if self.check_arrays or self.changes:
+            parts = self._checked(records[0], sent)
+            change = _change(parts, sent) if self.changes else None
+        loss = next((finite(metrics[key]) for key in self.loss_keys if key in metrics), None)
+        return Update(client, reply, seconds, loss, change)
+
+    def metrics(self, content: RecordDict) -> MetricRecord:
+        """Return the one metric record of a reply, with a weight that can be divided by."""
+        records = list(content.metric_records.values())
+        if len(records) != 1:
+            raise RefusedReplyError(f"it sent {len(records)} metric records instead of one")
+        weight = finite(records[0].get(self.weight_key))
+        if weight is None or weight <= 0:
+            raise RefusedReplyError(
+                f"its metric {self.weight_key!r} is {records[0].get(self.weight_key)!r}, not a"
+                " number above 0"
+            )
+        return records[0]
+
+    def _checked(self, record: ArrayRecord, sent: ArrayRecord) -> dict[str, NDArray[Any]]:
+        if record.keys() != sent.keys():
+            raise RefusedReplyError("its arrays have other names than those it was sent")
+        parts: dict[str, NDArray[Any]] = {}
+        for name, original in sent.items():
+            what = f"its array {name!r}"
+            values = read_array(
+                record[name],
+                kinds=_NUMBERS,
+                most_numbers=int(np.prod(original.shape, dtype=np.int64)),
+                what=what,
+            )
+            if values.shape != tuple(original.shape):
+                raise RefusedReplyError(
+                    f"{what} has shape {list(values.shape)} instead of {list(original.shape)}"
+                )
+            check_values(values, self.limits.largest_value, what)
+            parts[name] = values
+        return parts
+
+
+def alike(
+    items: Iterable[_Item], content: Callable[[_Item], RecordDict]
+) -> tuple[list[_Item], list[_Item]]:
+    """Split replies into those built as most are and the others; Flower's averages need one kind.
+
+    Parameters
+    ----------
+    items : iterable
+        Whatever holds the replies.
+    content : callable
+        Returns the content of one.
+
+    Returns
+    -------
+    list, list
+        Those alike, and the others, in the order given.
+    """
+    shapes = [(item, _shape(content(item))) for item in items]
+    if not shapes:
+        return [], []
+    usual = Counter(shape for _, shape in shapes).most_common(1)[0][0]
+    return (
+        [item for item, shape in shapes if shape == usual],
+        [item for item, shape in shapes if shape != usual],
+    )
+
+
+def _shape(content: RecordDict) -> tuple[Any, ...]:
+    metrics = [
+        (name, key, len(value) if isinstance(value, list) else 0)
+        for name, record in content.metric_records.items()
+        for key, value in record.items()
+    ]
+    arrays = [(name, key) for name, record in content.array_records.items() for key in record]
+    return frozenset(metrics), frozenset(arrays)
+
+
+def _change(parts: dict[str, NDArray[Any]], sent: ArrayRecord) -> NDArray[np.float32]:
+    flat: Sequence[NDArray[Any]] = [
+        (values - sent[name].numpy()).ravel() for name, values in parts.items()
+    ]
+    return np.concatenate(flat).astype(np.float32)

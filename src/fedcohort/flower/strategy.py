@@ -1,0 +1,609 @@
+"""The server's end: a Flower strategy that chooses the cohort for another one."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
+
+from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
+from fedcohort.flower.attendance import Attendance, Rules
+from fedcohort.flower.checkpoint import Checkpoint, restore_strategy, strategy_state
+from fedcohort.flower.grids import ChosenGrid, NobodyLeftError, PatientGrid, RoundGrid
+from fedcohort.flower.log import log, reason_of
+from fedcohort.flower.mailbox import Letter, Mailbox
+from fedcohort.flower.members import Members
+from fedcohort.flower.protocol import (
+    LOSS_QUERY,
+    PROFILE_QUERY,
+    VECTOR_NEEDS,
+    Limits,
+    query_content,
+    read_loss,
+)
+from fedcohort.flower.replies import Reader, Update, alike
+from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
+from fedcohort.randomness import generator
+from fedcohort.selection import Cohort, Need, Outcome, Selector, make_selector
+
+_COUNT = Interval(1, integral=True)
+_SECONDS = Interval(0, closed="neither")
+_FLOWERS_TIMEOUT = 3600.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundSummary:
+    """What happened in one round, by client name.
+
+    Attributes
+    ----------
+    round : int
+        Its number, from 1.
+    cohort : tuple of str
+        Who was asked to train, one entry a place.
+    trained : tuple of str
+        Whose update was used.
+    left_out : dict of str
+        Why the others' was not.
+    """
+
+    round: int
+    cohort: tuple[str, ...]
+    trained: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+
+@dataclasses.dataclass(eq=False)
+class _Round:
+    """The round that is going on."""
+
+    number: int
+    cohort: Cohort
+    wanted: int
+    arrays: ArrayRecord
+    messages: list[Message]
+    clients: dict[int, int]
+    began: float
+    updates: dict[int, Update] = dataclasses.field(default_factory=dict)
+    failures: dict[int, str] = dataclasses.field(default_factory=dict)
+    replies: list[Message] = dataclasses.field(default_factory=list)
+
+    def client_asked(self, message_id: str) -> int | None:
+        """Return the client that a message of this round went to."""
+        for message in self.messages:
+            if message.metadata.message_id == message_id:
+                return self.clients.get(message.metadata.dst_node_id)
+        return None
+
+    @property
+    def over(self) -> bool:
+        """Whether enough have answered, or all."""
+        answered = len(self.updates) + len(self.failures)
+        return len(self.updates) >= self.wanted or answered >= len(self.clients)
+
+
+@dataclasses.dataclass(eq=False)
+class CohortStrategy(Strategy):
+    """Any Flower strategy, with a fedcohort selector deciding who trains.
+
+    The wrapped strategy is shown the chosen nodes and no others, so it keeps its own messages and
+    its own aggregation. Its ``fraction_train`` must be 1.
+
+    Parameters
+    ----------
+    inner : flwr.serverapp.strategy.Strategy
+        The strategy to wrap: FedAvg, FedAdam, Krum, ...
+    selector : str or Selector
+        A selector's name, or one made with `fedcohort.make_selector`.
+    cohort : int
+        Clients whose updates a round uses.
+    seed : int
+        Decides every draw; the same seed, clients and answers give the same cohorts as the
+        simulator.
+    spare : int
+        Clients to ask beyond `cohort`; the first `cohort` usable answers are used.
+    deadline : float, optional
+        Seconds that a round waits for training (and for evaluation); later answers are dropped.
+        By default the ``timeout`` of `start`.
+    min_cohort : int, optional
+        Without so many clients a round does not begin, and without so many usable updates the
+        global model stays as it is; by default as many as `inner` needs.
+    min_clients : int, optional
+        Clients that the first round waits for; by default `cohort`.
+    patience : float
+        Seconds to wait for clients before a round; then it begins with those there, or
+        `TooFewClientsError` is raised if they are fewer than `min_cohort`.
+    query_deadline : float
+        Seconds that a round waits for answers to queries.
+    forget_after : int, optional
+        Rounds after which a client that is gone loses its profile and history; never by default.
+    identify : bool
+        Whether clients are asked for their stable names also by selectors that need nothing else.
+    loss_keys : tuple of str
+        Metrics of train replies that may hold the training loss; the first that is there counts.
+    check_arrays : bool
+        Whether a train reply must hold the arrays that were sent, in the same shapes; switch it
+        off for strategies whose models grow, such as XGBoost's.
+    limits : Limits
+        How much a client may send before it is taken for nonsense.
+    checkpoint : path, optional
+        Where to save the global model and the selector's state after every round, and where
+        `start` goes on from.
+
+    Attributes
+    ----------
+    history : list of RoundSummary
+        The rounds so far.
+    """
+
+    inner: Strategy
+    selector: str | Selector = "dp3s"
+    _: dataclasses.KW_ONLY
+    cohort: int = parameter(10, _COUNT)
+    seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
+    spare: int = parameter(0, Interval(0, integral=True))
+    deadline: float | None = parameter(None, Optional(_SECONDS))
+    min_cohort: int | None = parameter(None, Optional(_COUNT))
+    min_clients: int | None = parameter(None, Optional(_COUNT))
+    patience: float = parameter(600.0, _SECONDS)
+    query_deadline: float = parameter(60.0, _SECONDS)
+    forget_after: int | None = parameter(None, Optional(_COUNT))
+    identify: bool = parameter(False, OneOf(False, True))
+    loss_keys: tuple[str, ...] = ("train_loss", "loss")
+    check_arrays: bool = parameter(True, OneOf(False, True))
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    checkpoint: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "CohortStrategy")
+        self._selector = _as_selector(self.selector)
+        self._least = self._minimum()
+        self.history: list[RoundSummary] = []
+        self._mailbox = Mailbox(self._deliver)
+        self._attendance = Attendance(
+            self._selector,
+            self._mailbox,
+            Rules(
+                introduce=self.identify or bool(self._selector.needs - {Need.DURATION}),
+                cohort=self.cohort,
+                min_cohort=self._least,
+                min_clients=self.min_clients or self.cohort,
+                query_deadline=self.query_deadline,
+                patience=self.patience,
+                forget_after=self.forget_after,
+                limits=self.limits,
+            ),
+        )
+        self._reader = Reader(
+            weight_key=str(_of(self.inner, "weighted_by_key", "num-examples")),
+            loss_keys=tuple(self.loss_keys),
+            changes=Need.UPDATE in self._selector.needs,
+            check_arrays=self.check_arrays,
+            limits=self.limits,
+        )
+        self._done = 0
+        self._first_model: ArrayRecord | None = None
+        self._round: _Round | None = None
+        self._losses: dict[int, float] = {}
+        self._mute: set[int] = set()
+        self._evaluating: set[str] = set()
+        self._evaluations: list[Message] = []
+
+    def _minimum(self) -> int:
+        """Return the smallest cohort, and check that the wrapped strategy can work with it."""
+        name = type(self.inner).__name__
+        if _of(self.inner, "fraction_train", 1.0) != 1.0:
+            raise InvalidParameterError(
+                f"fraction_train of {name} must be 1, since CohortStrategy decides how many train:"
+                " leave it out."
+            )
+        needed = max(
+            int(_of(self.inner, "min_train_nodes", 1)),
+            int(_of(self.inner, "min_available_nodes", 1)),
+        )
+        least = needed if self.min_cohort is None else self.min_cohort
+        # A selector that repeats clients may fill all places with one.
+        smallest = 1 if self._selector.repeats else least
+        if needed > smallest or least > self.cohort:
+            raise InvalidParameterError(
+                f"{name} waits for {needed} nodes, but a cohort of selector"
+                f" {self._selector.name!r} may have {min(smallest, self.cohort)}: lower"
+                f" min_train_nodes and min_available_nodes of {name} to that, or raise cohort and"
+                " min_cohort."
+            )
+        return least
+
+    # -- Flower's strategy interface ---------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = _FLOWERS_TIMEOUT,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds, from the first or from where `checkpoint` stands.
+
+        Parameters and result are those of Flower's ``Strategy.start``; rounds keep their numbers
+        when a server goes on, and `num_rounds` counts those of the earlier server too.
+        """
+        arrays = self._resume(initial_arrays)
+
+        def evaluate(round_: int, model: ArrayRecord) -> MetricRecord | None:
+            return None if evaluate_fn is None else evaluate_fn(round_ + self._done, model)
+
+        result = super().start(
+            RoundGrid(grid, self._exchange),
+            arrays,
+            max(0, num_rounds - self._done),
+            timeout,
+            train_config,
+            evaluate_config,
+            None if evaluate_fn is None else evaluate,
+        )
+        if self._done:
+            for by_round in (
+                result.train_metrics_clientapp,
+                result.evaluate_metrics_clientapp,
+                result.evaluate_metrics_serverapp,
+            ):
+                moved = {round_ + self._done: values for round_, values in by_round.items()}
+                by_round.clear()
+                by_round.update(moved)
+            result.arrays = result.arrays or arrays
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the cohort and let the wrapped strategy address it."""
+        number = server_round + self._done
+        if self._first_model is None:
+            self._first_model = arrays
+        available = np.array(self._attendance.gather(grid, number, self._first_model), np.int64)
+        k = min(self.cohort + self.spare, len(available))
+        rng = generator(self.seed, "selection", number)
+        for need, ids in self._selector.ask(k, available, rng=rng).items():
+            self._ask(grid, need, ids, arrays)
+        cohort = self._selector.select(k, available, rng=rng)
+        members = self._attendance.members
+        clients = {members.node(int(c)): int(c) for c in np.unique(cohort.ids)}
+        messages = list(
+            self.inner.configure_train(number, arrays, config, ChosenGrid(grid, list(clients)))
+        )
+        asked = {message.metadata.dst_node_id for message in messages}
+        clients = {node: client for node, client in clients.items() if node in asked}
+        self._round = _Round(
+            number=number,
+            cohort=cohort,
+            wanted=min(self.cohort, len(clients)),
+            arrays=arrays,
+            messages=messages,
+            clients=clients,
+            began=time.monotonic(),
+        )
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the usable updates to the wrapped strategy and tell the selector."""
+        current = self._round
+        if current is None or current.number != server_round + self._done:
+            raise InvalidInputError(
+                f"Round {server_round + self._done} is aggregated before it was configured."
+            )
+        self._round = None
+        for reply in replies:
+            self._hear_update(current, reply)
+        updates = self._usable(current)
+        self._observe(current, updates)
+        self._summarise(current, updates)
+        arrays, metrics = None, None
+        if len(updates) >= min(self._least, current.wanted):
+            self._reweigh(current, updates)
+            arrays, metrics = self.inner.aggregate_train(
+                current.number, [update.reply for update in updates]
+            )
+        else:
+            log.warning(
+                "Round %d is dropped: %d usable updates, and it needs %d.",
+                current.number,
+                len(updates),
+                min(self._least, current.wanted),
+            )
+        if self.checkpoint is not None:
+            self._save(current.number, current.arrays if arrays is None else arrays)
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let the wrapped strategy address nodes that are not busy, if there are enough."""
+        idle = PatientGrid(grid, lambda: self._attendance.idle_nodes(grid), self.patience)
+        try:
+            return list(
+                self.inner.configure_evaluate(server_round + self._done, arrays, config, idle)
+            )
+        except NobodyLeftError:
+            log.warning(
+                "Evaluation of round %d is left out: too few nodes for %g s.",
+                server_round + self._done,
+                self.patience,
+            )
+            return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Hand the usable evaluations to the wrapped strategy."""
+        usable: list[Message] = []
+        for reply in replies:
+            try:
+                if reply.has_error():
+                    raise RefusedReplyError(reason_of(reply))
+                self._reader.metrics(reply.content)
+                usable.append(reply)
+            except RefusedReplyError as refusal:
+                log.warning("An evaluation in round %d is left out: %s.", server_round, refusal)
+        same, others = alike(usable, lambda reply: reply.content)
+        for _ in others:
+            log.warning("An evaluation is left out: its metrics are not those of the others.")
+        return self.inner.aggregate_evaluate(server_round + self._done, same) if same else None
+
+    def summary(self) -> None:
+        """Log the settings, then those of the wrapped strategy."""
+        log.info("\t├──> Cohorts of %d by selector %r:", self.cohort, self._selector.name)
+        log.info("\t│\t├── Spare clients: %d | Minimum: %d", self.spare, self._least)
+        log.info("\t│\t├── Asked of clients: %s", _words(self._selector.needs))
+        log.info("\t│\t└── Wrapped strategy: %s", type(self.inner).__name__)
+        self.inner.summary()
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def _exchange(
+        self, grid: Grid, messages: list[Message], timeout: float | None
+    ) -> list[Message]:
+        """Send a round's messages and wait for enough replies, or for the deadline."""
+        limit = min(_FLOWERS_TIMEOUT if timeout is None else timeout, self.deadline or np.inf)
+        current = self._round
+        if current is not None and messages:
+            current.began = time.monotonic()
+            self._mailbox.send(grid, messages)
+            self._note_unsent(current)
+            self._mailbox.wait(grid, lambda: current.over, limit)
+            return current.replies
+        self._evaluations = []
+        self._evaluating = {letter.message_id for letter in self._mailbox.send(grid, messages)}
+        self._mailbox.wait(grid, lambda: len(self._evaluations) >= len(self._evaluating), limit)
+        self._evaluating = set()
+        return self._evaluations
+
+    def _deliver(self, letter: Letter, reply: Message) -> None:
+        current = self._round
+        if letter.kind == PROFILE_QUERY:
+            self._attendance.hear(letter, reply)
+        elif letter.kind == LOSS_QUERY:
+            self._hear_loss(letter, reply)
+        elif current is not None and current.client_asked(letter.message_id) is not None:
+            self._hear_update(current, reply)
+        elif letter.message_id in self._evaluating:
+            self._evaluations.append(reply)
+        else:
+            client = self._attendance.members.client_at(letter.node)
+            log.info("Client %s answered %r too late: not used.", self._who(client), letter.kind)
+
+    def _note_unsent(self, current: _Round) -> None:
+        open_nodes = self._mailbox.busy
+        for node, client in current.clients.items():
+            if node not in open_nodes:
+                self._fail(current, client, "Flower did not take its message")
+
+    def _hear_update(self, current: _Round, reply: Message) -> None:
+        """Read a train reply once, whoever hands it over."""
+        client = current.client_asked(reply.metadata.reply_to_message_id)
+        if client is None or client in current.updates or client in current.failures:
+            return
+        current.replies.append(reply)
+        seconds = time.monotonic() - current.began
+        try:
+            if reply.has_error():
+                raise RefusedReplyError(reason_of(reply))
+            current.updates[client] = self._reader.update(client, reply, seconds, current.arrays)
+        except RefusedReplyError as refusal:
+            self._fail(current, client, str(refusal))
+
+    def _fail(self, current: _Round, client: int, reason: str) -> None:
+        current.failures[client] = reason
+        log.warning(
+            "Client %s is left out of round %d: %s.", self._who(client), current.number, reason
+        )
+
+    # -- what selectors ask ------------------------------------------------------------------
+
+    def _ask(self, grid: Grid, need: Need, ids: NDArray[np.int64], arrays: ArrayRecord) -> None:
+        """Ask clients what the selector must hear before it chooses."""
+        if need is not Need.LOSS:
+            raise InvalidParameterError(
+                f"Selector {self._selector.name!r} asks for the {need.value} of clients before a"
+                " round, which clients under Flower cannot answer: they answer losses."
+            )
+        asked = [client for client in ids.tolist() if client not in self._mute]
+        content = query_content([need], arrays)
+        members = self._attendance.members
+        self._losses = {}
+        letters = self._mailbox.send(
+            grid, [Message(content, members.node(c), LOSS_QUERY) for c in asked]
+        )
+        mine = {letter.message_id for letter in letters}
+        self._mailbox.wait(
+            grid,
+            lambda: mine.isdisjoint(letter.message_id for letter in self._mailbox.letters),
+            self.query_deadline,
+        )
+        if self._losses:
+            self._selector.tell(need, list(self._losses), list(self._losses.values()))
+
+    def _hear_loss(self, letter: Letter, reply: Message) -> None:
+        client = self._attendance.members.client_at(letter.node)
+        if client is None:
+            return
+        try:
+            if reply.has_error():
+                raise RefusedReplyError(reason_of(reply))
+            self._losses[client] = read_loss(reply.content, self.limits)
+        except RefusedReplyError as refusal:
+            self._mute.add(client)
+            log.warning("Client %s cannot tell its loss: %s.", self._who(client), refusal)
+
+    # -- after a round -----------------------------------------------------------------------
+
+    def _usable(self, current: _Round) -> list[Update]:
+        """Return the updates to use, the first that came, in the order of the clients."""
+        same, others = alike(current.updates.values(), lambda update: update.reply.content)
+        for update in others:
+            self._fail(current, update.client, "its metrics are not those of the others")
+        for update in same[current.wanted :]:
+            current.failures[update.client] = "enough others were faster"
+        return sorted(same[: current.wanted], key=lambda update: update.client)
+
+    def _observe(self, current: _Round, updates: list[Update]) -> None:
+        ids = np.array(sorted(current.clients.values()), np.int64)
+        used = {update.client: update for update in updates}
+        losses = np.array([_loss(used.get(client)) for client in ids.tolist()])
+        trained = np.array([client in used for client in ids.tolist()])
+        if Need.LOSS in self._selector.needs and not np.isfinite(losses[trained]).all():
+            log.warning(
+                "Round %d has updates without a training loss, which selector %r needs: add one of"
+                " %s to the metrics of train replies.",
+                current.number,
+                self._selector.name,
+                ", ".join(self.loss_keys),
+            )
+            trained = trained & np.isfinite(losses)
+        outcome = Outcome(
+            ids,
+            trained,
+            losses,
+            self._changes(ids, used),
+            np.array([_seconds(used.get(client)) for client in ids.tolist()]),
+        )
+        self._selector.observe(outcome)
+
+    def _changes(
+        self, ids: NDArray[np.int64], used: Mapping[int, Update]
+    ) -> NDArray[np.float32] | None:
+        """Return what training changed [m, d], not a number where nothing came."""
+        known = {c: u.change for c, u in used.items() if u.change is not None}
+        if not known:
+            return None
+        nothing = np.full(len(next(iter(known.values()))), np.nan, np.float32)
+        return np.stack([known.get(client, nothing) for client in ids.tolist()])
+
+    def _reweigh(self, current: _Round, updates: list[Update]) -> None:
+        """Put the selector's own weights where the wrapped strategy looks for sizes."""
+        ids, place = np.unique(current.cohort.ids, return_inverse=True)
+        weights = np.bincount(place, current.cohort.weights)
+        sizes = np.array([self._attendance.members.size(int(client)) for client in ids])
+        if np.allclose(weights, sizes / sizes.sum()):
+            return
+        weight_of = dict(zip(ids.tolist(), (weights * sizes.sum()).tolist(), strict=True))
+        for update in updates:
+            metrics = self._reader.metrics(update.reply.content)
+            metrics[self._reader.weight_key] = weight_of[update.client]
+
+    def _summarise(self, current: _Round, updates: list[Update]) -> None:
+        used = {update.client for update in updates}
+        for client in current.clients.values():
+            if client not in used and client not in current.failures:
+                self._fail(current, client, "it did not answer in time")
+        name = self._attendance.members.name
+        self.history.append(
+            RoundSummary(
+                current.number,
+                tuple(name(client) for client in current.cohort.ids.tolist()),
+                tuple(name(update.client) for update in updates),
+                {name(client): reason for client, reason in current.failures.items()},
+            )
+        )
+
+    def _who(self, client: int | None) -> str:
+        return (
+            "of an unknown node" if client is None else repr(self._attendance.members.name(client))
+        )
+
+    # -- saving ------------------------------------------------------------------------------
+
+    def _save(self, number: int, arrays: ArrayRecord) -> None:
+        assert self._first_model is not None
+        lengths = {need.value: np.array(n) for need, n in self._attendance.lengths.items()}
+        parts = {
+            "selector": self._selector.state(),
+            "members": self._attendance.members.save(),
+            "strategy": strategy_state(self.inner),
+            "lengths": lengths,
+        }
+        Checkpoint(number, self._selector.name, arrays, self._first_model, parts).save(
+            Path(str(self.checkpoint))
+        )
+
+    def _resume(self, initial: ArrayRecord) -> ArrayRecord:
+        """Return the model to start from, and bring everything back if there is a checkpoint."""
+        path = None if self.checkpoint is None else Path(self.checkpoint)
+        saved = None if path is None else Checkpoint.load(path)
+        if saved is None or path is None:
+            return initial
+        saved.check(self._selector.name, initial, path)
+        self._selector.restore(saved.parts["selector"])
+        needs = {need.value: need for need in VECTOR_NEEDS}
+        self._attendance.restore(
+            Members.load(saved.parts["members"]),
+            {needs[name]: int(n) for name, n in saved.parts["lengths"].items()},
+        )
+        restore_strategy(self.inner, saved.parts["strategy"])
+        self._first_model = saved.first_model
+        self._done = saved.round
+        log.info(
+            "Goes on after round %d with %d clients.", saved.round, len(self._selector.clients)
+        )
+        return saved.model
+
+
+def _as_selector(selector: str | Selector) -> Selector:
+    made = make_selector(selector) if isinstance(selector, str) else selector
+    if len(made.clients):
+        raise InvalidInputError(
+            f"Selector {made.name!r} has clients already: give CohortStrategy a fresh one, clients"
+            " join as they connect."
+        )
+    return made
+
+
+def _of(strategy: Any, name: str, default: Any) -> Any:
+    """Return a setting of a strategy, or of the one it wraps, as Flower's wrappers do."""
+    while strategy is not None:
+        if hasattr(strategy, name):
+            return getattr(strategy, name)
+        strategy = getattr(strategy, "strategy", None)
+    return default
+
+
+def _loss(update: Update | None) -> float:
+    return np.nan if update is None or update.loss is None else update.loss
+
+
+def _seconds(update: Update | None) -> float:
+    return np.nan if update is None else update.seconds
+
+
+def _words(needs: Iterable[Need]) -> str:
+    return ", ".join(sorted(need.value for need in needs)) or "nothing"
