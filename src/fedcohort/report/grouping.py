@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 # What is compared within one panel; everything else must be the same for a fair comparison.
 _COMPARED = ("selector", "profile", "profile_layer", "init")
+
+_USUAL = {"profile": "fc1", "profile_layer": None, "init": "default"}
 
 _WORDS = {
     "clients": "{} clients",
@@ -62,7 +65,9 @@ def group_runs(configs: Iterable[RunConfig]) -> list[Group]:
         title = ", ".join([panel_title(panel.dataset, panel.skew), *_apart(panel, like)])
         for setting in settings:
             same = [other for other in settings if other.selector == setting.selector]
-            label = " · ".join([setting.selector, *_apart(setting, same)])
+            # The usual case keeps the plain name; only what departs from it says how.
+            words = _apart(setting, same, silent=_USUAL)
+            label = " · ".join([setting.selector, *words])
             runs = sorted(by_setting[setting], key=lambda config: config.seed)
             groups.append(Group(tuple(runs), title, label))
     return groups
@@ -99,18 +104,21 @@ def _panel(setting: RunConfig) -> RunConfig:
     return dataclasses.replace(setting, **changes)
 
 
-def _apart(setting: RunConfig, others: Sequence[RunConfig]) -> list[str]:
-    """Say in which settings one of several differs from the others."""
+def _apart(
+    setting: RunConfig,
+    others: Sequence[RunConfig],
+    silent: Mapping[str, Any] = MappingProxyType({}),
+) -> list[str]:
+    """Say in which settings one of several differs from the others, but for `silent` values."""
     names = [field.name for field in dataclasses.fields(setting)]
     varying = [n for n in names if len({getattr(other, n) for other in others}) > 1]
-    return [_say(name, getattr(setting, name)) for name in varying]
+    values = {name: getattr(setting, name) for name in varying}
+    return [_say(n, v) for n, v in values.items() if n not in silent or v != silent[n]]
 
 
 def _say(name: str, value: Any) -> str:
     if name == "batch_size" and value is None:
         return "full batch"
-    if name == "init" and value == "default":
-        return "default initialisation"
     if name in _WORDS and value is not None:
         return _WORDS[name].format(value)
     return f"{name.replace('_', ' ')} {value}"

@@ -46,6 +46,8 @@ _SHOWN_SETTINGS = (
 
 # More clients than this are thinned out evenly in the participation curves.
 _MOST_POINTS = 400
+# More lines than this in a chart are hard to tell apart.
+_MOST_LINES = 8
 
 
 def write_report(store: Store, path: str | Path, target: float | None) -> Path:
@@ -105,6 +107,7 @@ def render(store: Store, summaries: Sequence[Summary], target: float | None) -> 
         summaries=summaries,
         target=target,
         styles=styles,
+        ticked=_ticked(list(styles)),
         classes=CLASSES,
         scripts=scripts,
         script_hashes=[_csp_hash(script) for script in scripts],
@@ -184,7 +187,7 @@ def _rival(members: Sequence[Summary], best: Summary) -> Summary | None:
 def _headline(panels: dict[str, list[Summary]], target: float | None) -> str:
     if len(panels) > 1 or target is None:
         selectors = len({s.selector for members in panels.values() for s in members})
-        return f"{_count(selectors, 'selector')} in {_count(len(panels), 'setting')}"
+        return f"Who trains next? {_count(selectors, 'selector')}, {_count(len(panels), 'setting')}"
     (members,) = panels.values()
     best = leader(members)
     goal = wording.percent(target, 0)
@@ -197,6 +200,12 @@ def _headline(panels: dict[str, list[Summary]], target: float | None) -> str:
     if other.rounds_to_target is None:
         return f"{sentence}, {other.label} not within {other.rounds}"
     return f"{sentence}, {other.label} in {other.rounds_to_target}"
+
+
+def _ticked(labels: Sequence[str]) -> list[str]:
+    """Return the labels that are drawn at first: not the variants, where lines would be many."""
+    plain = [label for label in labels if " · " not in label]
+    return list(labels) if len(labels) <= _MOST_LINES or not plain else plain
 
 
 def _count(number: int, word: str) -> str:

@@ -36,10 +36,11 @@ def rounds_reached(summary: Summary) -> str:
 def rounds_interval(summary: Summary) -> str:
     """Return the 95 % interval of the rounds to the target, or nothing with one seed."""
     interval = summary.interval
-    if interval is None or interval.low is None:
+    if interval is None:
         return ""
-    high = f">{summary.rounds}" if interval.high is None else str(interval.high)
-    return f"{interval.low}–{high}"
+    if interval.low is None:
+        return f">{summary.rounds}"
+    return f"≥{interval.low}" if interval.high is None else f"{interval.low}–{interval.high}"
 
 
 def p_value(value: float) -> str:

@@ -64,9 +64,9 @@
         shapes: goal ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: data.target, y1: data.target, line: { color: css("--soft"), width: 1.5, dash: "dot" } }] : [],
       });
     },
-    gemd: (div) => bars(div, "gemd", "GEMD", ".3f", "gemd_sd"),
-    variation: (div) => bars(div, "variation", "", ".2f"),
-    megabytes: (div) => bars(div, "megabytes", "", ".3s"),
+    gemd: (div) => bars(div, "gemd", "GEMD", "gemd_sd"),
+    variation: (div) => bars(div, "variation", ""),
+    megabytes: (div) => bars(div, "megabytes", "MB"),
     participation(div) {
       const visible = shown();
       const groups = data.groups.filter((g) => g.panel === state.panel && visible.has(g.label));
@@ -110,20 +110,23 @@
     },
   };
 
-  function bars(div, field, title, format, spread) {
+  function bars(div, field, title, spread) {
     const visible = shown();
     const labels = Object.keys(data.styles).filter((label) => visible.has(label));
-    const one_panel = data.panels.length === 1;
+    const alone = data.panels.length === 1;
+    const number = (value) => value === null ? "–" : value.toPrecision(3);
     const traces = labels.map((label) => {
       const groups = data.groups.filter((g) => g.label === label);
       return {
-        type: "bar", name: label, x: groups.map((g) => (one_panel ? label : data.panels[g.panel])), y: groups.map((g) => g[field]),
-        marker: { color: colour(label) }, texttemplate: `%{y:${format}}`, textposition: spread ? "inside" : "auto", insidetextanchor: "start",
-        textangle: 0, hovertemplate: `%{y:${format}}<extra>${label}</extra>`, width: one_panel ? 0.62 : undefined,
+        type: "bar", name: label, x: groups.map((g) => alone ? `${label}<br><b>${number(g[field])}</b>` : data.panels[g.panel].replace(", ", "<br>")),
+        y: groups.map((g) => g[field]), width: alone ? 0.6 : undefined, marker: { color: colour(label) }, hovertemplate: `%{y:.3f}<extra>${label}</extra>`,
         error_y: spread ? { type: "data", array: groups.map((g) => g[spread]), arrayminus: groups.map((g) => Math.min(g[spread], g[field])), color: css("--soft"), thickness: 1.3, width: 4 } : undefined,
       };
     });
-    draw(div, traces, { hovermode: "closest", barmode: one_panel ? "overlay" : "group", bargap: 0.25, xaxis: { type: "category", showgrid: false }, yaxis: { rangemode: "tozero", title: { text: title } } });
+    draw(div, traces, {
+      hovermode: "closest", barmode: alone ? "overlay" : "group", bargap: 0.3,
+      xaxis: { type: "category", showgrid: false, tickangle: 0 }, yaxis: { rangemode: "tozero", title: { text: title } },
+    });
   }
 
   const drawAll = () => all("[data-plot]").forEach((div) => charts[div.dataset.plot](div));
@@ -184,7 +187,7 @@
     return card;
   }
 
-  const width = 460, height = 300;
+  const width = 460, height = 240;
 
   function fill(card, i) {
     const v = viewsOf(state.panel).find((candidate) => labelOf(candidate) === state.selectors[i]);
@@ -203,15 +206,15 @@
       return g;
     });
 
-    const mixture = svg("svg", { viewBox: `0 0 ${width} 120`, class: "mixture", role: "img" });
+    const mixture = svg("svg", { viewBox: `0 0 ${width} 100`, class: "mixture", role: "img" });
     const total = f.counts[0].map((_, k) => f.counts.reduce((sum, row) => sum + row[k], 0));
     const samples = total.reduce((a, b) => a + b, 0);
     const everyone = total.map((count) => count / samples);
     const step = width / total.length;
     const bars = total.map((_, k) => svg("rect", { x: k * step + step * 0.16, width: step * 0.68, rx: 2, fill: classColour(k) }, mixture));
-    svg("line", { x1: 0, x2: width, y1: 100, y2: 100, class: "rule" }, mixture);
+    svg("line", { x1: 0, x2: width, y1: 82, y2: 82, class: "rule" }, mixture);
     const ticks = everyone.map((_, k) => svg("line", { x1: k * step + step * 0.06, x2: (k + 1) * step - step * 0.06, class: "everyone" }, mixture));
-    if (total.length <= 30) total.forEach((_, k) => { svg("text", { x: (k + 0.5) * step, y: 115, class: "axis" }, mixture).textContent = k; });
+    if (total.length <= 30) total.forEach((_, k) => { svg("text", { x: (k + 0.5) * step, y: 97, class: "axis" }, mixture).textContent = k; });
 
     const history = svg("svg", { viewBox: `0 0 ${width} 64`, role: "img", "aria-label": `GEMD of ${labelOf(v)} by round` });
     const top = Math.max(0.1, ...viewsOf(state.panel).flatMap((other) => other.gemd));
@@ -234,12 +237,12 @@
       const joint = Math.max(1, counts.reduce((a, b) => a + b, 0));
       const ceiling = Math.max(0.3, ...everyone, ...v.cohorts.length ? counts.map((n) => n / joint) : []);
       bars.forEach((bar, k) => {
-        const h = 92 * (counts[k] / joint / ceiling);
-        bar.setAttribute("y", 100 - h);
+        const h = 76 * (counts[k] / joint / ceiling);
+        bar.setAttribute("y", 82 - h);
         bar.setAttribute("height", h);
       });
       ticks.forEach((tick, k) => {
-        const y = 100 - 92 * (everyone[k] / ceiling);
+        const y = 82 - 76 * (everyone[k] / ceiling);
         tick.setAttribute("y1", y);
         tick.setAttribute("y2", y);
       });
