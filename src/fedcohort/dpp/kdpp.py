@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.dpp.elementary import choice_probabilities, log_elementary
-from fedcohort.dpp.kernels import as_kernel, similarity
+from fedcohort.dpp.kernels import as_kernel, as_profiles, similarity
 from fedcohort.dpp.landmarks import Landmarks, gram, low_rank_spectrum
 from fedcohort.dpp.spectral import Spectrum, choose_eigenvectors, choose_items
 from fedcohort.errors import (
@@ -123,16 +123,21 @@ class KDPP:
         landmark_seed : int
             Seed of the choice of landmarks.
         """
+        array = as_profiles(profiles)
+        rows = None if available is None else available_rows(available, len(array))
+        # Before the work, not after it.
+        size = _cohort_size(k, len(array) if rows is None else rows.size)
         if rank is None:
-            return cls._from_square(similarity(profiles), k, available)
-        if rank < k:
-            raise InvalidParameterError(f"rank must be at least the cohort size {k}, not {rank}.")
-        landmarks = Landmarks.fit(profiles, rank, seed=landmark_seed)
-        features = landmarks.features(profiles)
-        if available is None:
-            return cls.from_features(features, landmarks, k)
-        rows = available_rows(available, len(features))
-        return cls.from_features(features[rows], landmarks, k, population_gram=gram(features))
+            return cls._from_square(similarity(array), size, rows)
+        if not isinstance(rank, int | np.integer) or rank < size:
+            raise InvalidParameterError(
+                f"rank must be a whole number of at least the cohort size {size}, not {rank!r}."
+            )
+        landmarks = Landmarks.fit(array, rank, seed=landmark_seed)
+        features = landmarks.features(array)
+        if rows is None:
+            return cls.from_features(features, landmarks, size)
+        return cls.from_features(features[rows], landmarks, size, population_gram=gram(features))
 
     @classmethod
     def from_features(
@@ -177,17 +182,17 @@ class KDPP:
         available : array_like of int, shape [a], optional
             Rows of the clients that can be drawn; draws name positions in it.
         """
-        return cls._from_square(as_kernel(similarity), k, available)
+        s = as_kernel(similarity)
+        rows = None if available is None else available_rows(available, len(s))
+        return cls._from_square(s, k, rows)
 
     @classmethod
-    def _from_square(cls, s: Floats, k: int, available: ArrayLike | None) -> KDPP:
+    def _from_square(cls, s: Floats, k: int, rows: Indices | None) -> KDPP:
         if np.all(s == s[0, 0]):
-            count = len(s) if available is None else len(available_rows(available, len(s)))
-            return cls(Spectrum.empty(count), k)
-        if available is None:
+            return cls(Spectrum.empty(len(s) if rows is None else rows.size), k)
+        if rows is None:
             values, vectors = np.linalg.eigh(s)
             return cls(Spectrum.from_singular(np.abs(values), vectors.T, len(s) * _EPSILON), k)
-        rows = available_rows(available, len(s))
         # S[:, rows] and its triangular factor have the same right singular vectors.
         _, values, vectors = np.linalg.svd(np.linalg.qr(s[:, rows], mode="r"))
         return cls(Spectrum.from_singular(values, vectors, len(s) * _EPSILON), k)
@@ -215,9 +220,8 @@ class KDPP:
             )
         # `from_singular` takes the roots of the eigenvalues, and so the root of the tolerance.
         roots = np.sqrt(np.maximum(values, 0.0))
-        return cls(
-            Spectrum.from_singular(roots, vectors.T, float(np.sqrt(len(roots) * _EPSILON))), k
-        )
+        tolerance = math.sqrt(len(roots) * _EPSILON)
+        return cls(Spectrum.from_singular(roots, vectors.T, tolerance), k)
 
     def resized(self, k: int) -> KDPP:
         """Return the sampler of another cohort size, from the same decomposition."""

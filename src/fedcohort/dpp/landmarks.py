@@ -1,7 +1,10 @@
-"""A low-rank kernel from a few landmark clients.
+"""A low-rank kernel from a few landmarks.
 
-Landmarks are spread over the population by k-means++ seeding (Arthur and Vassilvitskii, 2007). With
-A = S[:, landmarks] and W = S[landmarks, landmarks], Nyström's approximation is S ≈ A W⁺ Aᵀ. W may
+Landmarks are spread over the population by k-means++ (Arthur and Vassilvitskii, 2007): seeded
+at clients, then moved to the means of the clients nearest to them, so that no single client is
+represented better than its neighbours (Zhang, Tsang and Kwok, "Improved Nyström Low-Rank
+Approximation and Error Analysis", 2008). With A the similarities of clients to landmarks and W
+those among landmarks, Nyström's approximation is S ≈ A W⁺ Aᵀ. W may
 have negative eigenvalues, so with W⁺ = U diag(sign(w)/|w|) Uᵀ every client gets the *features*
 φ = a U |w|^(−1/2), and S ≈ Φ J Φᵀ with J = diag(sign(w)). Then L = S² ≈ Φ J (ΦᵀΦ) J Φᵀ, whose
 restriction to some rows needs those rows and the small matrix ΦᵀΦ of all clients.
@@ -45,12 +48,16 @@ _DIRECTION_SHARE = 1e-12
 # From this share down, a basis made from the squared features is made orthonormal a second time.
 _ORTHONORMAL_SHARE = 1e-7
 
+# How often landmarks are moved; further steps change inclusion probabilities by a few per mille.
+_SETTLING_STEPS = 3
+
 _SWEEPS = 4
 _SWEEP_SOURCES = 16
 
 # See `Landmarks.drifted`.
-_DRIFT_FACTOR = 1.25
-_DRIFT_MARGIN = 0.02
+_DRIFT_QUANTILE = 0.99
+_DRIFT_MARGIN = 0.05
+_DRIFT_SHARE = 0.05
 _DRIFT_REACH = 1.1
 
 
@@ -63,15 +70,16 @@ class Landmarks:
     frame : Frame
         The shift and scale of the population that was fitted.
     points : ndarray of shape [p, Q]
-        The landmarks' profiles, in the frame.
+        Where the landmarks lie, in the frame.
     scale : float
         The population's largest distance, in the frame; 0 when all profiles are equal.
     whitening : ndarray of shape [p, r]
         U |w|^(−1/2) of the landmarks' own similarities.
     signs : ndarray of shape [r]
         Signs of w.
-    residual : float
-        Mean of `residuals` over the clients that the landmarks were sought among.
+    tolerated : float
+        The largest of the `residuals` that count as ordinary: the value that 99 of 100 clients
+        stayed below at the fit, plus 0.05.
     """
 
     frame: Frame
@@ -79,13 +87,13 @@ class Landmarks:
     scale: float
     whitening: Floats
     signs: Floats
-    residual: float
+    tolerated: float
 
     @classmethod
     def fit(
         cls, profiles: ArrayLike | Sequence[ArrayLike], count: int, *, seed: int = 0
     ) -> Landmarks:
-        """Choose landmarks and measure the population's extent.
+        """Place landmarks and measure the population's extent.
 
         Parameters
         ----------
@@ -99,7 +107,7 @@ class Landmarks:
         """
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise InvalidParameterError(
-                f"rank must be a whole number of at least 1, not {count!r}."
+                f"The number of landmarks must be a whole number from 1, not {count!r}."
             )
         array = as_profiles(profiles)
         rng = generator(seed, "landmarks")
@@ -108,7 +116,7 @@ class Landmarks:
             sample = array[np.sort(rng.choice(len(array), _SEEDING_CLIENTS, replace=False))]
         frame = Frame.around(array, sample)
         framed = frame(sample)
-        points = framed[spread(framed, int(count), rng)]
+        points = settled(framed, framed[spread(framed, int(count), rng)])
         scale = largest_distance(array, frame, points)
         if scale == 0:
             nothing = np.empty(0)
@@ -117,9 +125,9 @@ class Landmarks:
         strength = np.abs(values)
         keep = strength > _INVERTIBLE_SHARE * strength.max()
         whitening = vectors[:, keep] / np.sqrt(strength[keep])
-        unmeasured = cls(frame, points, scale, whitening, np.sign(values[keep]), 0.0)
-        residual = float(unmeasured.residuals(unmeasured.features(sample)).mean())
-        return dataclasses.replace(unmeasured, residual=residual)
+        fitted = cls(frame, points, scale, whitening, np.sign(values[keep]), 1.0)
+        usual = np.quantile(fitted.residuals(fitted.features(sample)), _DRIFT_QUANTILE)
+        return dataclasses.replace(fitted, tolerated=float(usual) + _DRIFT_MARGIN)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all of it as plain arrays, for saving without pickle."""
@@ -135,7 +143,7 @@ class Landmarks:
             scale=float(arrays["scale"]),
             whitening=arrays["whitening"],
             signs=arrays["signs"],
-            residual=float(arrays["residual"]),
+            tolerated=float(arrays["tolerated"]),
         )
 
     @property
@@ -189,16 +197,18 @@ class Landmarks:
         ndarray of shape [m]
             0 at a landmark, near 1 for a client unlike every landmark.
         """
-        result: Floats = 1.0 - np.einsum("cr,r,cr->c", features, self.signs, features)
+        result = np.empty(len(features))
+        for rows in row_blocks(len(features), max(self.width, 1)):
+            block = features[rows]
+            result[rows] = 1.0 - (block * block) @ self.signs
         return result
 
     def drifted(self, features: Floats, reach: float = 0.0) -> bool:
         """Tell whether the population has moved so far that landmarks should be fitted anew.
 
-        It has when the mean of `residuals` exceeds 1.25 times its value at the fit plus 0.02
-        (about one client in forty is unlike every landmark), or when somebody is more
-        than 1.1 times `scale` away from a landmark, so that the paper's max S⁰ has grown by a
-        tenth or more.
+        It has when more than one client in twenty has `residuals` above `tolerated`, that is,
+        is explained clearly worse than 99 of 100 clients were at the fit; or when somebody is
+        more than 1.1 times `scale` away from a landmark, so that the paper's max S⁰ has grown.
 
         Parameters
         ----------
@@ -209,8 +219,7 @@ class Landmarks:
         """
         if reach > _DRIFT_REACH:
             return True
-        mean = float(self.residuals(features).mean())
-        return mean > _DRIFT_FACTOR * self.residual + _DRIFT_MARGIN
+        return float((self.residuals(features) > self.tolerated).mean()) > _DRIFT_SHARE
 
     def _checked(self, profiles: ArrayLike | Sequence[ArrayLike]) -> NDArray[Any]:
         array = as_profiles(profiles)
@@ -264,6 +273,24 @@ def spread(framed: Floats, count: int, rng: np.random.Generator) -> NDArray[np.i
         chosen.append(int(candidates[best]))
         closest = after[best]
     return np.array(chosen)
+
+
+def settled(framed: Floats, points: Floats) -> Floats:
+    """Return landmarks moved to the means of the rows nearest to them (Lloyd's steps).
+
+    Parameters
+    ----------
+    framed : ndarray of shape [n, Q]
+    points : ndarray of shape [p, Q]
+        A landmark that no row is nearest to stays where it is.
+    """
+    for _ in range(_SETTLING_STEPS):
+        norms = np.einsum("ij,ij->i", points, points)
+        nearest = (norms[:, None] - 2 * (points @ framed.T)).argmin(axis=0)
+        members = (nearest == np.arange(len(points))[:, None]).astype(np.float64)
+        size = members.sum(axis=1, keepdims=True)
+        points = np.where(size > 0, members @ framed / np.maximum(size, 1.0), points)
+    return points
 
 
 def largest_distance(profiles: NDArray[Any], frame: Frame, points: Floats) -> float:

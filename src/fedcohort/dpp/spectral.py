@@ -24,8 +24,8 @@ from fedcohort.dpp.eigenvectors import DenseEigenvectors, Eigenvectors
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Numbers that one batch of draws looks at in a round (1 MiB, to stay in the cache).
-_BATCH_NUMBERS = 2**17
+# Numbers that one batch of draws looks at in a round (2 MiB, to stay in the cache).
+_BATCH_NUMBERS = 2**18
 
 # Orthogonal shares below this are rounding. Accepting one has this probability at most.
 _SMALLEST_SHARE = 1e-14
@@ -228,33 +228,38 @@ class _Draws:
             along = rows @ self.basis[active].transpose(0, 2, 1)
             left -= np.einsum("npk,npk->np", along, along)
             left[(items[:, :, None] == self.taken[active][:, None, :]).any(axis=2)] = 0.0
-        order = np.arange(proposals)
         here = np.arange(active.size)
-        while True:
-            accepted = left[here] > threshold[here]
+        start = 0
+        while start < proposals:
+            accepted = left[:, start:][here] > threshold[:, start:][here]
             first = accepted.argmax(axis=1)
             found = accepted[np.arange(here.size), first]
-            here, first = here[found], first[found]
+            here, first = here[found], first[found] + start
             if here.size == 0:
                 return
             draw, item = active[here], items[here, first]
             row = self._take(draw, item, rows[here, first])
-            along = np.einsum("npk,nk->np", rows[here], row)
-            rest = left[here] - along * along
             # Proposals count in their order: those before an accepted one are spent.
-            rest[(order <= first[:, None]) | (items[here] == item[:, None])] = 0.0
-            left[here] = rest
+            start = int(first.min()) + 1
+            later = rows[:, start:]
+            if here.size < active.size:
+                later = later[here]
+            along = (later @ row[:, :, None])[:, :, 0]
+            rest = left[here, start:] - along * along
+            spent = np.arange(start, proposals) <= first[:, None]
+            rest[spent | (items[here, start:] == item[:, None])] = 0.0
+            left[here, start:] = rest
             here = here[self.count[draw] < k]
 
     def _take(self, draw: Indices, item: Indices, row: Floats) -> Floats:
         """Record an item for each draw and return its row, orthonormalised."""
-        basis = self.basis[draw]
+        position = self.count[draw]
+        basis = self.basis[draw, : position.max()]
         # Once leaves an error of the size of what was removed; twice is enough.
         for _ in range(2):
-            within = np.einsum("nij,nj->ni", basis, row)
-            row = row - np.einsum("nij,ni->nj", basis, within)
+            within = basis @ row[:, :, None]
+            row = row - (within.transpose(0, 2, 1) @ basis)[:, 0]
         row /= np.sqrt(np.einsum("nk,nk->n", row, row))[:, None]
-        position = self.count[draw]
         self.basis[draw, position] = row
         self.taken[draw, position] = item
         self.count[draw] += 1
