@@ -1,0 +1,70 @@
+"""Farthest-first traversal of the profiles: greedy k-center.
+
+T. F. Gonzalez: Clustering to Minimize the Maximum Intercluster Distance. Theoretical Computer
+Science 38, 1985.
+
+Rule: the first client is drawn uniformly; then, k − 1 times, the client whose profile is farthest
+from the nearest profile already chosen, ties at random. No client is then farther from the cohort
+than twice what the best k clients could reach. Weights n_c / Σ n_c.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.registry import register
+from fedcohort.selection.roster import Rows
+
+# Differences are formed for this many numbers at a time, so that they stay in the cache.
+_SLICE = 2**18
+
+
+@register("kcenter")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class KCenter(Selector):
+    """Take the client farthest from those already taken."""
+
+    needs = frozenset({Need.PROFILE})
+
+    def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
+        everyone = self._roster[Need.PROFILE.value]
+        profiles = everyone if len(rows) == len(everyone) else everyone[rows]
+        return self._cohort(rows[farthest_first(profiles, k, rng=rng)])
+
+
+def farthest_first(profiles: NDArray[np.floating], k: int, *, rng: np.random.Generator) -> Rows:
+    """Return k different points, each the farthest from those before it, in O(n · k · Q).
+
+    Parameters
+    ----------
+    profiles : float [n, Q]
+        The points.
+    k : int
+        How many to take, at most n.
+    rng : numpy.random.Generator
+        Draws the first one and breaks ties.
+
+    Returns
+    -------
+    intp [k]
+    """
+    # Looked at in a random order, the first of several maxima is a random one of them.
+    order = rng.permutation(len(profiles))
+    chosen = np.empty(k, np.intp)
+    nearest = np.full(len(profiles), np.inf)
+    for place in range(k):
+        best = chosen[place] = order[np.argmax(nearest[order])]
+        nearest = np.minimum(nearest, _squared_distances(profiles, profiles[best]))
+        nearest[chosen[: place + 1]] = -1.0
+    return chosen
+
+
+def _squared_distances(profiles: NDArray[np.floating], centre: NDArray[np.floating]) -> Floats:
+    distances = np.empty(len(profiles))
+    step = max(1, _SLICE // max(1, profiles.shape[1]))
+    for start in range(0, len(profiles), step):
+        difference = profiles[start : start + step] - centre
+        distances[start : start + step] = np.einsum("nq,nq->n", difference, difference)
+    return distances
