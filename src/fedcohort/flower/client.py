@@ -116,17 +116,16 @@ def stable_id(context: Context) -> str:
 
 def _id_in(path: Path) -> str:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(uuid.uuid4().hex)
-    except FileExistsError:
-        pass
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(uuid.uuid4().hex)
+        return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise InvalidInputError(
             f"The client's id cannot be kept in {path} ({error.strerror}): give {ID_FILE_KEY} a"
             " file that this SuperNode may write."
         ) from error
-    return path.read_text(encoding="utf-8").strip()
 
 
 def _model(message: Message) -> ArrayRecord | None:

@@ -1,0 +1,180 @@
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedcohort.errors import InvalidInputError, InvalidParameterError
+from fedcohort.flower import answer_queries, profile_query, protected
+from fedcohort.flower.client import stable_id
+from fedcohort.flower.protocol import Limits, query_content, read_introduction, read_loss
+from fedcohort.selection import Need
+
+
+def context(**config: Any) -> Context:
+    named = {key.replace("_", "-"): value for key, value in config.items()}
+    return Context(run_id=1, node_id=5, node_config=named, state=RecordDict(), run_config={})
+
+
+def ask(app: ClientApp, where: Context, *wants: Need, arrays: Any = None, kind: str = "profile"):  # type: ignore[no-untyped-def]
+    message = Message(query_content(wants, arrays), 5, f"query.{kind}")
+    return app(message, where).content
+
+
+def introduce(app: ClientApp, where: Context, *wants: Need, arrays: Any = None) -> Any:
+    return read_introduction(ask(app, where, *wants, arrays=arrays), wants, Limits(), expected={})
+
+
+def test_only_what_is_wanted_is_measured_and_sent() -> None:
+    measured = []
+
+    def profile(*_: Any) -> list[float]:
+        measured.append("profile")
+        return [1.0, 2.0]
+
+    def counts(_: Context) -> list[int]:
+        measured.append("counts")
+        return [3, 4]
+
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=profile, label_counts=counts)
+    hello = introduce(app, context(partition_id=3))
+    assert (hello.name, hello.size, dict(hello.vectors)) == ("3", 7.0, {})
+    assert measured == []
+    answer = introduce(app, context(), Need.LABEL_COUNTS, Need.PROFILE)
+    np.testing.assert_array_equal(answer.vectors[Need.PROFILE], [1, 2])
+    np.testing.assert_array_equal(answer.vectors[Need.LABEL_COUNTS], [3, 4])
+
+
+def test_label_counts_leave_only_if_the_client_agreed() -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=lambda *_: [1.0])
+    assert "label_counts" not in ask(app, context(), Need.LABEL_COUNTS)["vectors"]
+
+
+def test_the_profile_is_measured_with_the_servers_model() -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=lambda arrays, _: arrays["w"].numpy() * 2)
+    sent = ArrayRecord({"w": Array(np.array([1.0, 5.0]))})
+    answer = introduce(app, context(), Need.PROFILE, arrays=sent)
+    np.testing.assert_array_equal(answer.vectors[Need.PROFILE], [2, 10])
+
+
+def test_the_loss_is_that_of_the_servers_model() -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, loss=lambda arrays, _: arrays["w"].numpy().sum())
+    sent = ArrayRecord({"w": Array(np.array([1.0, 5.0]))})
+    answer = ask(app, context(), Need.LOSS, arrays=sent, kind="loss")
+    assert read_loss(answer, Limits()) == 6.0
+
+
+def test_a_clipped_profile_keeps_its_direction() -> None:
+    sent = protected([3.0, 4.0], clip=1.0)
+    np.testing.assert_allclose(sent, [0.6, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(protected([0.3, 0.4], clip=1.0), [0.3, 0.4], rtol=1e-6)
+    np.testing.assert_array_equal(protected([0.0, 0.0], clip=1.0), [0, 0])
+
+
+def test_noise_has_the_standard_deviation_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    noise = protected(np.zeros(20_000), clip=1.0, sigma=0.5, rng=rng)
+    assert noise.std() == pytest.approx(0.5, rel=0.03)
+    assert abs(noise.mean()) < 0.02
+    assert not np.array_equal(
+        protected(np.zeros(4), clip=1.0, sigma=1.0), protected(np.zeros(4), clip=1.0, sigma=1.0)
+    )
+
+
+def test_a_client_that_is_asked_twice_sends_the_same_noise() -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=lambda *_: [1.0, 2.0], clip=1.0, sigma=1.0)
+    where = context()
+    once = introduce(app, where, Need.PROFILE).vectors[Need.PROFILE]
+    again = introduce(app, where, Need.PROFILE).vectors[Need.PROFILE]
+    np.testing.assert_array_equal(once, again)
+
+
+@pytest.mark.parametrize(
+    ("clip", "sigma"), [(0.0, 0.0), (-1.0, 0.0), (float("nan"), 0.0), (1.0, -1.0), (None, 1.0)]
+)
+def test_protection_that_protects_nothing_is_refused(clip: float | None, sigma: float) -> None:
+    with pytest.raises(InvalidParameterError):
+        protected([1.0], clip=clip, sigma=sigma)
+    with pytest.raises(InvalidParameterError):
+        answer_queries(ClientApp(), size=lambda _: 1, clip=clip, sigma=sigma)
+
+
+def test_where_a_stable_name_comes_from(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "new" / "id"
+    assert stable_id(context()) == ""
+    assert stable_id(context(partition_id=3)) == "3"
+    kept = stable_id(context(fedcohort_id_file=str(file), partition_id=3))
+    assert len(kept) == 32
+    assert stable_id(context(fedcohort_id_file=str(file))) == kept
+    assert stable_id(context(fedcohort_id="ward-7", fedcohort_id_file=str(file))) == "ward-7"
+    with pytest.raises(InvalidInputError, match="fedcohort-id-file"):
+        stable_id(context(fedcohort_id_file=str(file / "below-a-file")))
+
+
+def test_own_names_come_first() -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, client_id=lambda c: f"node {c.node_id}")
+    assert introduce(app, context(partition_id=3)).name == "node 5"
+
+
+# -- PyTorch ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def net() -> Any:
+    torch = pytest.importorskip("torch")
+    from fedcohort.training.models import build_model
+
+    x = torch.randn(23, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    y = torch.arange(23) % 10
+    build = lambda seed: build_model("cnn-small", (1, 8, 8), 10, seed)  # noqa: E731
+    return build, x, y
+
+
+@pytest.mark.parametrize("as_mapping", [False, True])
+def test_a_torch_client_answers_from_its_model_and_data(net: Any, as_mapping: bool) -> None:
+    import torch
+
+    from fedcohort.profiles import fc1_profiles
+
+    build, x, y = net
+    batches = list(zip(x.split(10), y.split(10), strict=True))
+    if as_mapping:
+        batches = [{"image": a, "label": b} for a, b in batches]
+    app = ClientApp()
+    profile_query(app, lambda _: (build(7), batches))
+    server = build(3)
+    arrays = ArrayRecord(server.state_dict())
+
+    answer = introduce(app, context(partition_id=1), Need.PROFILE, arrays=arrays)
+    expected = fc1_profiles(server, x, torch.arange(23), torch.tensor([23]))[0]
+    np.testing.assert_array_equal(answer.vectors[Need.PROFILE], expected.numpy())
+    assert answer.size == 23
+
+    loss = read_loss(ask(app, context(), Need.LOSS, arrays=arrays, kind="loss"), Limits())
+    with torch.no_grad():
+        whole = torch.nn.functional.cross_entropy(server(x), y)
+    assert loss == pytest.approx(float(whole), rel=1e-5)
+
+
+def test_a_torch_profile_can_be_protected(net: Any) -> None:
+    build, x, y = net
+    app = ClientApp()
+    profile_query(app, lambda _: (build(3), [(x, y)]), clip=0.01)
+    answer = introduce(app, context(), Need.PROFILE)
+    assert np.linalg.norm(answer.vectors[Need.PROFILE]) == pytest.approx(0.01, rel=1e-4)
+
+
+def test_batches_of_a_wrong_form_are_named(net: Any) -> None:
+    build, x, y = net
+    app = ClientApp()
+    profile_query(app, lambda _: (build(3), [(x, y, y)]))
+    with pytest.raises(InvalidInputError, match="A batch has 3 parts"):
+        introduce(app, context(), Need.PROFILE)
