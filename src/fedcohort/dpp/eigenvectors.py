@@ -19,6 +19,10 @@ from fedcohort.dpp.kernels import row_blocks
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
+# Consecutive clients that share one step of a distribution function. The steps take this much less
+# memory than the entries; the clients of a step are looked at when a proposal falls into it.
+BLOCK = 16
+
 
 class Eigenvectors(Protocol):
     """Orthonormal vectors over the clients."""
@@ -30,10 +34,6 @@ class Eigenvectors(Protocol):
     @property
     def items(self) -> int:
         """How many clients there are, C."""
-
-    @property
-    def block(self) -> int:
-        """How many consecutive clients share one step of `block_sums`."""
 
     def entries(self, items: Indices, vectors: Indices) -> Floats:
         """Return entries of n groups.
@@ -66,7 +66,6 @@ class DenseEigenvectors:
     """
 
     vectors: Floats
-    block = 64
 
     @property
     def rank(self) -> int:
@@ -85,7 +84,7 @@ class DenseEigenvectors:
 
     def block_sums(self) -> Floats:
         """Return the sums of squared entries over each block of clients, [rank, blocks]."""
-        starts = np.arange(0, self.items, self.block)
+        starts = np.arange(0, self.items, BLOCK)
         sums = np.empty((self.rank, starts.size))
         for j, vector in enumerate(self.vectors):
             sums[j] = np.add.reduceat(vector * vector, starts)
@@ -110,7 +109,6 @@ class FactoredEigenvectors:
 
     features: Floats
     mixing: Floats
-    block = 16
 
     @property
     def rank(self) -> int:
@@ -132,14 +130,14 @@ class FactoredEigenvectors:
 
     def block_sums(self) -> Floats:
         """Return the sums of squared entries over each block of clients, [rank, blocks]."""
-        sums = np.zeros((-(-self.items // self.block), self.rank))
+        sums = np.zeros((-(-self.items // BLOCK), self.rank))
         for rows, squares in self._squares():
-            whole = len(squares) // self.block
-            first = rows.start // self.block
-            parts = squares[: whole * self.block].reshape(whole, self.block, self.rank)
+            whole = len(squares) // BLOCK
+            first = rows.start // BLOCK
+            parts = squares[: whole * BLOCK].reshape(whole, BLOCK, self.rank)
             parts.sum(axis=1, out=sums[first : first + whole])
-            if whole * self.block < len(squares):
-                sums[first + whole] = squares[whole * self.block :].sum(axis=0)
+            if whole * BLOCK < len(squares):
+                sums[first + whole] = squares[whole * BLOCK :].sum(axis=0)
         return np.ascontiguousarray(sums.T)
 
     def weighted_squares(self, weights: Floats) -> Floats:
@@ -150,7 +148,7 @@ class FactoredEigenvectors:
         return result
 
     def _squares(self) -> Iterator[tuple[slice, Floats]]:
-        for rows in row_blocks(self.items, max(self.rank, 1), multiple=self.block):
+        for rows in row_blocks(self.items, max(self.rank, 1), multiple=BLOCK):
             squares = self.features[rows] @ self.mixing
             squares *= squares
             yield rows, squares

@@ -19,7 +19,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.dpp.eigenvectors import DenseEigenvectors, Eigenvectors
+from fedcohort.dpp.eigenvectors import BLOCK, DenseEigenvectors, Eigenvectors
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -111,13 +111,12 @@ class Spectrum:
         -------
         ndarray of shape [m]
         """
-        width = self.vectors.block
-        blocks = -(-self.items // width)
+        blocks = -(-self.items // BLOCK)
         uniform = rng.random((2, vectors.size))
         found = np.searchsorted(self._steps, vectors + uniform[0], side="right")
         # The sum may round up into the next eigenvector.
         block = np.minimum(found - vectors * blocks, blocks - 1)
-        items = block[:, None] * width + np.arange(width)
+        items = block[:, None] * BLOCK + np.arange(BLOCK)
         outside = items >= self.items
         items[outside] = self.items - 1
         squares = self.vectors.entries(items, vectors[:, None])[:, :, 0]
@@ -125,7 +124,7 @@ class Spectrum:
         squares[outside] = 0.0
         np.cumsum(squares, axis=1, out=squares)
         passed = squares <= (uniform[1] * squares[:, -1])[:, None]
-        offset = np.minimum(passed.sum(axis=1), width - 1)
+        offset = np.minimum(passed.sum(axis=1), BLOCK - 1)
         result: Indices = items[np.arange(vectors.size), offset]
         return result
 
@@ -179,7 +178,7 @@ def choose_items(spectrum: Spectrum, chosen: Indices, rng: np.random.Generator) 
     # On average k(1 + 1/2 + ... + 1/k) are needed. Where k is large that many at once would mostly
     # be compared with rows that were not yet taken when they were proposed.
     proposals = int(min(1.25 * k * (np.log(k) + 1) + 8, max(48, 2 * k)))
-    batch = max(1, _BATCH_NUMBERS // (proposals * max(k, spectrum.vectors.block)))
+    batch = max(1, _BATCH_NUMBERS // (proposals * max(k, BLOCK)))
     taken = np.empty((draws, k), dtype=np.int64)
     for start in range(0, draws, batch):
         part = slice(start, start + batch)

@@ -1,0 +1,204 @@
+"""k-DPP sampling: fedcohort against DPPy, and fedcohort alone on large populations.
+
+    python benchmarks/kdpp.py [--quick] [--json]
+
+Both get the same profiles and end with the same distribution. Set-up runs from the profiles to the
+first draw, which is when DPPy decomposes its kernel and evaluates the polynomials. Each time is the
+best of several runs, taken in turns. --quick leaves out populations above 10,000.
+"""
+
+import argparse
+import json
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+from dppy.finite_dpps import FiniteDPP
+from scipy.spatial.distance import cdist
+
+from fedcohort.dpp import KDPP, Landmarks
+
+K = 10
+Q = 500
+GROUPS = 10
+LOW_RANK = 128
+POPULATION_RANK = 64
+JOINING = 1000
+
+
+def make_profiles(clients: int) -> np.ndarray:
+    """Float32 profiles in ten groups, written block by block."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((GROUPS, Q), dtype=np.float32)
+    profiles = np.empty((clients, Q), dtype=np.float32)
+    for start in range(0, clients, 10_000):
+        block = profiles[start : start + 10_000]
+        rng.standard_normal(out=block, dtype=np.float32)
+        block *= 0.1
+        block += centres[rng.integers(GROUPS, size=len(block))]
+    return profiles
+
+
+def seconds(action):
+    start = time.perf_counter()
+    result = action()
+    return time.perf_counter() - start, result
+
+
+def ours_exact(profiles):
+    sampler = KDPP.from_profiles(profiles, K)
+    sampler.sample(np.random.default_rng(0))
+    return sampler
+
+
+def peer_exact(profiles):
+    profiles = profiles.astype(np.float64)
+    s0 = cdist(profiles, profiles)
+    s = 1 - (s0 - s0.min()) / (s0.max() - s0.min())
+    sampler = FiniteDPP("likelihood", L=s.T @ s)
+    sampler.sample_exact_k_dpp(K, random_state=np.random.RandomState(0))
+    return sampler
+
+
+def ours_low_rank(profiles):
+    KDPP.from_profiles(profiles, K, rank=LOW_RANK).sample(np.random.default_rng(0), size=100)
+
+
+def against_dppy(clients: int, repeats: int) -> dict[str, float]:
+    profiles = make_profiles(clients)
+    state = np.random.RandomState(1)
+    best = dict.fromkeys(["setup", "peer_setup", "draw", "peer_draw", "low_rank"], np.inf)
+
+    def record(name, spent):
+        best[name] = min(best[name], spent)
+
+    for _ in range(repeats):
+        spent, ours = seconds(lambda: ours_exact(profiles))
+        record("setup", spent)
+        spent, peer = seconds(lambda: peer_exact(profiles))
+        record("peer_setup", spent)
+        record("low_rank", seconds(lambda: ours_low_rank(profiles))[0])
+    for _ in range(repeats):
+        rng = np.random.default_rng(1)
+        record("draw", seconds(lambda rng=rng: ours.sample(rng, size=1000))[0] / 1000)
+        spent, _ = seconds(
+            lambda: [peer.sample_exact_k_dpp(K, random_state=state) for _ in range(30)]
+        )
+        record("peer_draw", spent / 30)
+    peer_100 = best["peer_setup"] + 100 * best["peer_draw"]
+    return {
+        "setup_s": best["setup"],
+        "dppy_setup_s": best["peer_setup"],
+        "setup_ratio": best["peer_setup"] / best["setup"],
+        "draw_s": best["draw"],
+        "dppy_draw_s": best["peer_draw"],
+        "draw_ratio": best["peer_draw"] / best["draw"],
+        "low_rank_setup_and_100_draws_s": best["low_rank"],
+        "dppy_setup_and_100_draws_s": peer_100,
+        "low_rank_ratio": peer_100 / best["low_rank"],
+    }
+
+
+def peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def large_population(clients: int) -> dict[str, float]:
+    """Preprocessing, a draw, and a join of 1000 clients against building anew."""
+    profiles = make_profiles(clients + JOINING)
+    present, joining = profiles[:clients], profiles[clients:]
+    rng = np.random.default_rng(1)
+
+    preprocessing, sampler = seconds(lambda: KDPP.from_profiles(present, K, rank=POPULATION_RANK))
+    first, _ = seconds(lambda: sampler.sample(rng))
+    peak = peak_gib()
+    single = seconds(lambda: [sampler.sample(rng) for _ in range(200)])[0] / 200
+    many = seconds(lambda: sampler.sample(rng, size=200))[0] / 200
+    sampler = None
+
+    # What a server keeps: landmarks, and everybody's features with room for those to come.
+    landmarks = Landmarks.fit(present, POPULATION_RANK)
+    features = np.empty((clients + JOINING, landmarks.width))
+    features[:clients] = landmarks.features(present)
+
+    def join():
+        features[clients:] = landmarks.features(joining)
+        return KDPP.from_features(features, landmarks, K).sample(rng)
+
+    def rebuild():
+        return KDPP.from_profiles(profiles, K, rank=POPULATION_RANK).sample(rng)
+
+    features[clients:] = 0.0
+    joined, _ = seconds(join)
+    rebuilt, _ = seconds(rebuild)
+    return {
+        "preprocessing_s": preprocessing + first,
+        "profiles_gib": profiles.nbytes / 2**30,
+        "peak_gib": peak,
+        "draw_s": single,
+        "draw_of_many_s": many,
+        "join_s": joined,
+        "rebuild_s": rebuilt,
+        "join_ratio": rebuilt / joined,
+    }
+
+
+def in_a_process_of_its_own(clients: int) -> dict[str, float]:
+    """Peak memory is a property of a process."""
+    command = [sys.executable, str(pathlib.Path(__file__)), "--population", str(clients)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="end within a minute")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--population", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.population:
+        print(json.dumps(large_population(options.population)))
+        return
+
+    print(
+        f"k = {K}, Q = {Q}; {platform.machine()}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}\n"
+    )
+    print("Against DPPy              ours        DPPy     ratio")
+    compared = {}
+    for clients in (100, 1000, 3000):
+        row = compared[str(clients)] = against_dppy(clients, 1 if options.quick else 3)
+        print(
+            f"C = {clients:<5} set-up   {row['setup_s'] * 1e3:8.1f} ms "
+            f"{row['dppy_setup_s'] * 1e3:8.1f} ms {row['setup_ratio']:8.1f}\n"
+            f"          a draw   {row['draw_s'] * 1e6:8.1f} µs "
+            f"{row['dppy_draw_s'] * 1e6:8.1f} µs {row['draw_ratio']:8.1f}\n"
+            f"  rank {LOW_RANK} set-up and\n"
+            f"         100 draws {row['low_rank_setup_and_100_draws_s'] * 1e3:8.1f} ms "
+            f"{row['dppy_setup_and_100_draws_s'] * 1e3:8.1f} ms {row['low_rank_ratio']:8.1f}",
+            flush=True,
+        )
+
+    print(f"\nLow rank, {POPULATION_RANK} landmarks, float32 profiles")
+    print("C          preprocessing  peak memory (profiles)   a draw   one of many")
+    populations = {}
+    for clients in (10_000,) if options.quick else (10_000, 100_000, 1_000_000):
+        row = populations[str(clients)] = in_a_process_of_its_own(clients)
+        print(
+            f"{clients:<10} {row['preprocessing_s']:10.2f} s {row['peak_gib']:8.2f} GiB "
+            f"({row['profiles_gib']:.2f} GiB) {row['draw_s'] * 1e3:8.2f} ms "
+            f"{row['draw_of_many_s'] * 1e3:8.3f} ms\n"
+            f"           join of {JOINING}: {row['join_s']:.3f} s, built anew: "
+            f"{row['rebuild_s']:.2f} s, ratio {row['join_ratio']:.0f}",
+            flush=True,
+        )
+    if options.json:
+        print(json.dumps({"against_dppy": compared, "populations": populations}))
+
+
+if __name__ == "__main__":
+    main()
