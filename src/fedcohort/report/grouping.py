@@ -120,5 +120,6 @@ def _say(name: str, value: Any) -> str:
     if name == "batch_size" and value is None:
         return "full batch"
     if name in _WORDS and value is not None:
-        return _WORDS[name].format(value)
+        words = _WORDS[name].format(value)
+        return words.removesuffix("s") if value == 1 else words
     return f"{name.replace('_', ' ')} {value}"

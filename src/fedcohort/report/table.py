@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedcohort.report.summary import Summary
 from fedcohort.report.wording import (
+    MISSING,
     decimal,
     final,
     megabytes,
@@ -23,12 +24,12 @@ from fedcohort.report.wording import (
 
 
 class _Column(NamedTuple):
-    """A column: what it says, and the terminal width from which it is worth its place."""
+    """A column: what it says, and when it makes room in a narrow terminal (the highest first)."""
 
     title: str
     short: str
     value: Callable[[Summary], str]
-    from_width: int = 0
+    leaves: int = 0
 
 
 def results_table(summaries: Sequence[Summary], target: float | None) -> ResultsTable:
@@ -56,51 +57,61 @@ class ResultsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._panels:
             yield Text("No round is finished yet.")
-        for title, members in self._panels.items():
+        for i, (title, members) in enumerate(self._panels.items()):
+            if i:
+                yield Text()
             yield self._table(title, members, console, options)
+            yield Text(_caption(members, self._target), style="dim")
 
     def _table(
         self, title: str, members: Sequence[Summary], console: Console, options: ConsoleOptions
     ) -> Table:
-        width = options.max_width
-        columns = [c for c in self._columns(members) if width >= c.from_width]
-        for short in (False, True):
-            table = _draw(title, _caption(members, self._target), columns, members, short=short)
-            if Measurement.get(console, options.update(max_width=10_000), table).maximum <= width:
+        columns = self._columns(members)
+        table = _draw(title, columns, members, short=False)
+        while _width(table, console, options) > options.max_width:
+            table = _draw(title, columns, members, short=True)
+            least = max(columns, key=lambda column: column.leaves)
+            if not least.leaves:
                 break
+            if _width(table, console, options) > options.max_width:
+                columns.remove(least)
         return table
 
     def _columns(self, members: Sequence[Summary]) -> list[_Column]:
-        columns = [_Column("selector", "selector", lambda s: s.label)]
-        if self._target is not None:
-            goal = percent(self._target, 0)
-            columns.append(_Column(f"rounds to {goal}", f"to {goal}", rounds_reached))
-            if any(s.interval is not None for s in members):
-                columns.append(_Column("95 % interval", "95 %", rounds_interval))
-        columns.append(_Column("train accuracy", "train", lambda s: percent(final(s, "train"))))
-        if any(s.test is not None for s in members):
-            columns.append(
-                _Column("test accuracy", "test", lambda s: percent(final(s, "test")), 70)
-            )
-        columns.append(_Column("GEMD", "GEMD", lambda s: decimal(s.gemd)))
-        if self._target is not None:
-            to_target = _Column(f"MB to {goal}", "MB", lambda s: megabytes(s.bytes_to_target), 64)
-            columns.append(to_target)
-        unfair = "participation variation", "unfair"
-        columns.append(_Column(*unfair, lambda s: decimal(s.participation_variation, 2), 76))
-        return columns
+        goal = percent(self._target, 0)
+        columns = [
+            _Column("selector", "selector", lambda s: s.label),
+            _Column(f"rounds to {goal}", f"to {goal}", rounds_reached),
+            _Column("95 % interval", "95 %", rounds_interval, 3),
+            _Column("train accuracy", "train", lambda s: percent(final(s, "train"))),
+            _Column("test accuracy", "test", lambda s: percent(final(s, "test")), 4),
+            _Column("GEMD", "GEMD", lambda s: decimal(s.gemd), 1),
+            _Column(f"MB to {goal}", "MB", lambda s: megabytes(s.bytes_to_target), 2),
+            _Column(
+                "part. variation",
+                "variation",
+                lambda s: decimal(s.participation_variation, 2),
+                5,
+            ),
+        ]
+        unknown = {MISSING, ""}
+        return [c for c in columns if not all(c.value(s) in unknown for s in members)]
+
+
+def _width(table: Table, console: Console, options: ConsoleOptions) -> int:
+    return Measurement.get(console, options.update(max_width=10_000), table).maximum
 
 
 def _draw(
-    title: str,
-    caption: str,
-    columns: Sequence[_Column],
-    members: Sequence[Summary],
-    *,
-    short: bool,
+    title: str, columns: Sequence[_Column], members: Sequence[Summary], *, short: bool
 ) -> Table:
     table = Table(
-        title=title, caption=caption, box=box.SIMPLE_HEAD, title_style="bold", pad_edge=False
+        title=title,
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        title_justify="left",
+        pad_edge=False,
+        show_edge=False,
     )
     for i, column in enumerate(columns):
         heading = column.short if short else column.title
@@ -115,15 +126,17 @@ def _draw(
 def _caption(members: Sequence[Summary], target: float | None) -> str:
     seeds = sorted({len(s.seeds) for s in members})
     rounds = sorted({s.rounds for s in members})
-    notes = [f"{_span(seeds)} seeds, {_span(rounds)} rounds"]
+    notes = [f"{_span(seeds, 'seed')}, {_span(rounds, 'round')}"]
     if target is not None:
-        notes.append("rounds and MB to the target: of the mean training curve")
+        notes.append("rounds to the target are those of the mean training curve")
     if unfinished := sum(s.unfinished for s in members):
-        notes.append(f"{unfinished} runs unfinished")
+        notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):
-        notes.append(f"{left_out} updates left out")
+        notes.append(f"{_span([left_out], 'update')} left out")
     return "; ".join(notes)
 
 
-def _span(values: Sequence[int]) -> str:
-    return str(values[0]) if len(values) == 1 else f"{values[0]}–{values[-1]}"
+def _span(values: Sequence[int], word: str) -> str:
+    if len(values) > 1:
+        return f"{values[0]}–{values[-1]} {word}s"
+    return f"{values[0]} {word}{'' if values[0] == 1 else 's'}"

@@ -1,0 +1,337 @@
+"""The paper's figures from a store, in the paper's layout (matplotlib).
+
+    accuracy              accuracy curves, one row a data set, one column a skew
+    gemd                  GEMD bars, one panel a data set, grouped by skew
+    profiling             dp3s by profiling method
+    profiles              what 20 clients send under each initialisation
+    kernels               the similarity of those clients under each initialisation
+    initialisations       dp3s and fedavg under each initialisation
+
+M. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID Data. ICASSP 2023.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import SymLogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fedcohort.dpp import similarity
+from fedcohort.report.figure_runs import (
+    INITIALISATIONS,
+    NotInStoreError,
+    plain_comparison,
+    profiles_by_initialisation,
+    widest_panel,
+)
+from fedcohort.report.grouping import dataset_title, skew_title
+from fedcohort.report.palette import selector_styles
+from fedcohort.report.summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from fedcohort.simulation.store import Store
+
+_SKEWS = ("0.5", "0.8", "H", "1")
+_PROFILINGS = {"fc1": "FC-1", "gradient": "gradients", "representative-gradient": "repr. gradients"}
+_NAMES = {"dp3s": "FL-DP³S", "fedavg": "FedAvg", "clustered": "Cluster", "fedsae": "FedSAE"}
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.4,
+    "grid.alpha": 0.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "pdf.fonttype": 42,
+    # Ids in an SVG are random without a salt, and text as text keeps files small and searchable.
+    "svg.hashsalt": "fedcohort",
+    "svg.fonttype": "none",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What was drawn.
+
+    Attributes
+    ----------
+    paths : list of Path
+        The files.
+    left_out : dict
+        Why each other figure could not be drawn, by its name.
+    """
+
+    paths: list[Path]
+    left_out: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Line:
+    summary: Summary
+    label: str
+    colour: str
+    dash: str = "solid"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Material:
+    store: Store
+    summaries: Sequence[Summary]
+
+
+def write_figures(
+    store: Store, folder: str | Path, formats: Iterable[str] = ("pdf", "svg", "png")
+) -> Figures:
+    """Draw every figure of the paper whose runs are in a store.
+
+    Parameters
+    ----------
+    store : Store
+        Where the runs are.
+    folder : path-like
+        Where the files go; created if missing.
+    formats : iterable of str
+        File endings. The same store gives the same bytes.
+
+    Returns
+    -------
+    Figures
+        The files, and why the others were left out.
+    """
+    drawings: dict[str, Callable[[_Material], Figure]] = {
+        "accuracy": _accuracy,
+        "gemd": _gemd,
+        "profiling": _profiling,
+        "profiles": _profiles,
+        "kernels": _kernels,
+        "initialisations": _initialisations,
+    }
+    material = _Material(store, summarise(store, None))
+    destination = Path(folder)
+    destination.mkdir(parents=True, exist_ok=True)
+    paths, left_out = [], {}
+    with mpl.rc_context(_STYLE):
+        for name, drawing in drawings.items():
+            try:
+                figure = drawing(material)
+            except NotInStoreError as reason:
+                left_out[name] = str(reason)
+                continue
+            for ending in formats:
+                paths.append(destination / f"{name}.{ending}")
+                _save(figure, paths[-1])
+    return Figures(paths, left_out)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    metadata: dict[str, None] = undated.get(path.suffix, {})
+    figure.savefig(path, dpi=200, bbox_inches="tight", metadata=metadata)
+
+
+# -- figures ---------------------------------------------------------------------------------
+
+
+def _accuracy(material: _Material) -> Figure:
+    shown = plain_comparison(material.summaries)
+    datasets, skews = _in_order(shown)
+    figure = Figure(figsize=(1.9 * len(skews) + 0.3, 1.65 * len(datasets) + 0.4))
+    axes = figure.subplots(len(datasets), len(skews), squeeze=False, sharex="col")
+    colours = _colours([s.label for s in shown])
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    for row, dataset in enumerate(datasets):
+        for column, skew in enumerate(skews):
+            axis = axes[row, column]
+            here = [s for s in shown if (s.dataset, s.skew) == (dataset, skew)]
+            axis.set_visible(bool(here))
+            _draw(axis, [_Line(s, _name(s.label), colours[s.label]) for s in here])
+            letter = next(letters, "")
+            axis.set_title(f"({letter}) {skew_title(dataset, skew)}, {dataset_title(dataset)}")
+            if row == len(datasets) - 1:
+                axis.set_xlabel("training rounds")
+        axes[row, 0].set_ylabel("accuracy")
+    _shared_legend(figure, axes.flat)
+    return figure
+
+
+def _gemd(material: _Material) -> Figure:
+    shown = [s for s in plain_comparison(material.summaries) if s.gemd is not None]
+    if not shown:
+        raise NotInStoreError("no round has a GEMD yet")
+    datasets, _ = _in_order(shown)
+    figure = Figure(figsize=(2.6 * len(datasets) + 0.6, 2.1), layout="constrained")
+    axes = figure.subplots(1, len(datasets), squeeze=False, sharey=True)[0]
+    colours = _colours([s.label for s in shown])
+    labels = list(dict.fromkeys(s.label for s in shown))
+    for axis, dataset in zip(axes, datasets, strict=True):
+        here = [s for s in shown if s.dataset == dataset]
+        _, skews = _in_order(here)
+        width = 0.8 / len(labels)
+        for i, label in enumerate(labels):
+            mine = {s.skew: s for s in here if s.label == label}
+            at = [k + (i - (len(labels) - 1) / 2) * width for k, x in enumerate(skews) if x in mine]
+            values = [mine[x].gemd or 0.0 for x in skews if x in mine]
+            axis.bar(at, values, width, color=colours[label], label=_name(label))
+        axis.set_xticks(range(len(skews)), [skew_title(dataset, skew) for skew in skews])
+        axis.set_title(dataset_title(dataset))
+        axis.grid(axis="y")
+        axis.set_axisbelow(True)
+    axes[0].set_ylabel("GEMD")
+    axes[0].legend(fontsize=7)
+    return figure
+
+
+def _profiling(material: _Material) -> Figure:
+    wanted = [s for s in material.summaries if s.selector == "dp3s" and s.config.init == "default"]
+    shown = widest_panel(
+        wanted, lambda s: s.config.profile, "dp3s with more than one profiling method"
+    )
+    colours = _colours([s.config.profile for s in shown])
+    return _one_panel(
+        _Line(s, _PROFILINGS[s.config.profile], colours[s.config.profile]) for s in shown
+    )
+
+
+def _initialisations(material: _Material) -> Figure:
+    wanted = [
+        s
+        for s in material.summaries
+        if s.selector in ("dp3s", "fedavg")
+        and s.config.profile == "fc1"
+        and s.config.init in INITIALISATIONS
+    ]
+    shown = widest_panel(
+        wanted, lambda s: s.config.init, "dp3s or fedavg under more than one initialisation"
+    )
+    colours = _colours([s.config.init for s in shown])
+    return _one_panel(
+        _Line(
+            s,
+            f"{_name(s.selector)}, {_spaced(s.config.init)}",
+            colours[s.config.init],
+            "solid" if s.selector == "dp3s" else "dashed",
+        )
+        for s in shown
+    )
+
+
+def _profiles(material: _Material) -> Figure:
+    found = profiles_by_initialisation(material.store, material.summaries)
+    figure = Figure(figsize=(1.6 * len(found) + 0.6, 3.6), layout="constrained")
+    grid = figure.add_gridspec(2, len(found), height_ratios=[2, 1])
+    largest = max(float(np.abs(values).max()) for values, _ in found.values())
+    # One scale for all: initialisations differ by orders of magnitude, which is what is shown.
+    scale = SymLogNorm(largest / 30 or 1.0, vmin=-largest, vmax=largest)
+    for column, (init, (values, main)) in enumerate(found.items()):
+        axis = figure.add_subplot(grid[0, column])
+        image = axis.imshow(values, aspect="auto", cmap="RdBu_r", norm=scale)
+        axis.set_title(f"({'abcd'[column]}) {_spaced(init)}")
+        axis.set_xlabel("FC-1 output")
+        _class_ticks(axis, main, y_only=True)
+        if column == 0:
+            axis.set_ylabel("clients by main class")
+    figure.colorbar(image, ax=figure.axes, shrink=0.8)
+    last = figure.add_subplot(grid[1, :])
+    colours = _colours(list(found))
+    for init, (values, _) in found.items():
+        last.plot(values[0], color=colours[init], linewidth=0.8, label=_spaced(init))
+    last.set_xlabel("FC-1 output")
+    last.set_title("(e) the first client's profile")
+    last.legend(ncols=len(found), fontsize=6, loc="lower center", bbox_to_anchor=(0.5, -0.75))
+    return figure
+
+
+def _kernels(material: _Material) -> Figure:
+    found = profiles_by_initialisation(material.store, material.summaries)
+    figure = Figure(figsize=(1.6 * len(found) + 0.7, 1.9), layout="constrained")
+    axes = figure.subplots(1, len(found), squeeze=False)[0]
+    for column, (axis, (init, (values, main))) in enumerate(zip(axes, found.items(), strict=True)):
+        # The paper's heat maps are darker where clients are more alike.
+        image = axis.imshow(similarity(values), cmap="Blues", vmin=0, vmax=1)
+        axis.set_title(f"({'abcd'[column]}) {_spaced(init)}")
+        _class_ticks(axis, main)
+    axes[0].set_ylabel("clients by main class")
+    figure.colorbar(image, ax=list(axes), shrink=0.8, label="similarity")
+    return figure
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _one_panel(lines: Iterable[_Line]) -> Figure:
+    shown = list(lines)
+    figure = Figure(figsize=(3.9, 2.1), layout="constrained")
+    axis = figure.subplots()
+    _draw(axis, shown)
+    axis.set_title(shown[0].summary.panel)
+    axis.set_xlabel("training rounds")
+    axis.set_ylabel("accuracy")
+    axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _draw(axis: Axes, lines: Iterable[_Line]) -> None:
+    for line in lines:
+        x, curve = line.summary.evaluated_rounds, line.summary.train
+        axis.plot(x, curve.mean, color=line.colour, linestyle=line.dash, label=line.label)
+        axis.fill_between(x, curve.low, curve.high, color=line.colour, alpha=0.15, linewidth=0)
+    axis.grid()
+    axis.set_ylim(0, 1)
+    axis.margins(x=0)
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _colours(names: Sequence[str]) -> dict[str, str]:
+    return {name: style["light"] for name, style in selector_styles(names).items()}
+
+
+def _shared_legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    entries: dict[str, Artist] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    figure.tight_layout()
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        ncols=max(1, len(entries)),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.02),
+    )
+
+
+def _class_ticks(axis: Axes, main: NDArray[np.int64], *, y_only: bool = False) -> None:
+    classes, first, count = np.unique(main, return_index=True, return_counts=True)
+    middle = first + (count - 1) / 2
+    axis.set_yticks(middle, [str(c) for c in classes], fontsize=6)
+    if not y_only:
+        axis.set_xticks(middle, [str(c) for c in classes], fontsize=6)
+
+
+def _in_order(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]:
+    """Return data sets as they come, and skews in the paper's order, others after them."""
+    skews = list(dict.fromkeys(s.skew for s in summaries))
+    known = [skew for skew in _SKEWS if skew in skews]
+    datasets = list(dict.fromkeys(s.dataset for s in summaries))
+    return datasets, known + [skew for skew in skews if skew not in known]
+
+
+def _name(selector: str) -> str:
+    return _NAMES.get(selector, selector)
+
+
+def _spaced(init: str) -> str:
+    return init.replace("-", " ").capitalize()
