@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from fedcohort.errors import InvalidModelError, UnknownNameError
-from fedcohort.training.initialisation import INITIALISATIONS, initialise
+from fedcohort.training import INITIALISATIONS
+from fedcohort.training.initialisation import initialise
 from fedcohort.training.models import build_model
 
 

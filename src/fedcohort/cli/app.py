@@ -94,7 +94,6 @@ def run(
 ) -> None:
     """Train with one or more selectors and compare them."""
     from fedcohort.cli.parsing import count_or_all, seed_list
-    from fedcohort.cli.run import run_and_show
     from fedcohort.simulation import RunConfig
 
     configs = [
@@ -124,6 +123,9 @@ def run(
         for name in selector or ["dp3s", "fedavg"]
         for seed in seed_list(seeds)
     ]
+    # Imported only now, since PyTorch comes with it: wrong options are answered at once.
+    from fedcohort.cli.run import run_and_show
+
     run_and_show(configs, out, target=target, json=json, device=device)
 
 
@@ -136,10 +138,11 @@ def report(
     target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
 ) -> None:
     """Write one self-contained HTML file about all runs in a folder."""
-    from fedcohort.report.html import write_report
     from fedcohort.simulation import Store
 
     with Store.existing(folder) as store:
+        from fedcohort.report.html import write_report
+
         typer.echo(write_report(store, output or folder / "report.html", target))
 
 

@@ -9,7 +9,7 @@ from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import parse_skew
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.selection import Selector, make_selector
-from fedcohort.training.initialisation import INITIALISATIONS
+from fedcohort.training import INITIALISATIONS
 
 PROFILES = ("fc1", "gradient", "representative-gradient")
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.errors import UnknownNameError
+from fedcohort.training import INITIALISATIONS
 
 _WEIGHTS: dict[str, Callable[..., Tensor]] = {
     "xavier-normal": nn.init.xavier_normal_,
@@ -18,8 +19,6 @@ _WEIGHTS: dict[str, Callable[..., Tensor]] = {
     "kaiming-normal": partial(nn.init.kaiming_normal_, nonlinearity="relu"),
     "kaiming-uniform": partial(nn.init.kaiming_uniform_, nonlinearity="relu"),
 }
-
-INITIALISATIONS = ("default", *_WEIGHTS)
 
 
 def initialise(model: nn.Module, scheme: str, seed: int) -> nn.Module:

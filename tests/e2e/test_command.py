@@ -1,0 +1,194 @@
+"""The real command, as a user calls it."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcohort.simulation import Store
+
+from .conftest import COMMAND
+
+SMALL = ("--clients", "20", "--cohort", "5", "--epochs", "2")
+
+
+def test_the_demo_prints_a_table_and_writes_a_page(fedcohort, tmp_path):
+    done = fedcohort("demo", "--json")
+    assert done.returncode == 0, done.stderr
+    results = {r["selector"]: r for r in json.loads(done.stdout)["results"]}
+    assert results.keys() == {"dp3s", "clustered", "fedavg", "fedsae"}
+    needed = {name: r["rounds_to_target"] or r["rounds"] + 1 for name, r in results.items()}
+    assert needed["dp3s"] < needed["fedavg"]
+    assert results["dp3s"]["gemd"] < 0.5 * results["fedavg"]["gemd"]
+    page = (tmp_path / "fedcohort-demo" / "report.html").read_text()
+    assert "dp3s" in page
+    assert not re.search(r'(src|href)="https?://', page), "the page must work offline"
+    again = fedcohort("demo")
+    assert "20 of 20 runs are in fedcohort-demo already" in again.stderr
+    assert re.search(r"dp3s +\d+", again.stdout)
+
+
+def test_run_prints_one_json_document(fedcohort):
+    done = fedcohort(
+        "run", *SMALL, "--rounds", "4", "--seeds", "0..1", "--selector", "dp3s",
+        "--selector", "fedsae:beta=0.05", "--target", "0.2", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert [r["selector"] for r in results] == ["dp3s", "fedsae:beta=0.05"]
+    for result in results:
+        assert result["seeds"] == [0, 1]
+        assert result["rounds"] == 4
+        assert len(result["train_accuracy"]) == 5, "round 0 is the initial model"
+        assert len(result["test_accuracy"]) == 5
+        assert result["seconds_per_round"] > 0
+
+
+def test_a_run_gives_the_same_numbers_alone_and_beside_others(fedcohort):
+    options = ("run", *SMALL, "--rounds", "4", "--json", "--selector", "dp3s", "--seeds", "3")
+    alone = json.loads(fedcohort(*options, "--out", "alone").stdout)["results"][0]
+    both = fedcohort(*options, "--selector", "fedavg", "--out", "both")
+    beside = json.loads(both.stdout)["results"][0]
+    assert beside["gemd"] == alone["gemd"]
+    assert beside["train_accuracy"] == pytest.approx(alone["train_accuracy"], abs=1e-3)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    command = [COMMAND, "run", *SMALL, "--rounds", "2000", "--eval-every", "2000"]
+    started = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    # The engine enters its runs in the store right before the first round.
+    store = tmp_path / "fedcohort-out" / "results.sqlite"
+    deadline = time.monotonic() + 120
+    while started.poll() is None and time.monotonic() < deadline and not _runs(store):
+        os.sched_yield()
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode == 130, said
+    assert "to go on: fedcohort run --clients 20" in said
+    with Store.existing(tmp_path / "fedcohort-out") as saved:
+        keys = [config.key for config in saved.configs()]
+        assert len(keys) == 2
+        rounds = {saved.checkpoint(key)[0] for key in keys}
+        assert len(rounds) == 1, "runs in lockstep stop at the same round"
+        assert all(saved.records(key)[-1].round in rounds for key in keys)
+
+
+def _runs(store):
+    """Count the runs in a store that may not exist yet."""
+    try:
+        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as db:
+            return db.execute("SELECT count(*) FROM runs").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+def test_mnist_from_the_data_folder(fedcohort, mnist):  # noqa: ARG001
+    done = fedcohort(
+        "run", "--dataset", "mnist", "--skew", "1", "--selector", "dp3s", "--selector", "fedavg",
+        "--samples-per-client", "100", "--rounds", "12", "--eval-every", "12", "--seeds", "0..1",
+        "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    gemd = {r["selector"]: r["gemd"] for r in json.loads(done.stdout)["results"]}
+    # 24 cohorts: dp3s has about .03 with 100 samples a client; uniform .66, with a spread of .15.
+    assert gemd["dp3s"] < 0.08
+    assert 0.5 < gemd["fedavg"] < 0.8
+
+
+def test_select_prints_one_line_of_distinct_ids(fedcohort, tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "profiles.npy", rng.normal(size=(30, 6)))
+    options = ("select", "--profiles", "profiles.npy", "-k", "4", "--selector", "dp3s")
+    one, two = fedcohort(*options, "--seed", "0"), fedcohort(*options, "--seed", "0")
+    assert re.fullmatch(r"\d+( \d+){3}\n", one.stdout)
+    assert one.stdout == two.stdout
+    assert {fedcohort(*options, "--seed", s).stdout for s in range(1, 4)} != {one.stdout}
+
+
+def test_data_fetch_finds_what_is_there(fedcohort, mnist):  # noqa: ARG001
+    done = fedcohort("data", "fetch", "mnist")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("mnist")
+
+
+def _npz(path, **changes):
+    arrays = {"x": np.ones((6, 4)), "y": [0, 1, 0, 1, 0, 1], "client": [0, 0, 1, 1, 2, 2]}
+    arrays |= changes
+    np.savez(path, **{name: a for name, a in arrays.items() if a is not None})
+
+
+WRONG = {
+    "dataset": (["run", "--dataset", "mnits"], "did you mean 'mnist'"),
+    "selector": (["run", "--selector", "dp3"], "did you mean 'dp3s'"),
+    "cohort": (["run", "--cohort", "200"], "at most the 100 clients"),
+    "skew": (["run", "--skew", "1.5"], r"\[0, 1\] or be H"),
+    "negative skew": (["run", "--skew=-0.1"], r"\[0, 1\] or be H"),
+    "batch": (["run", "--batch-size", "half"], "whole number or full"),
+    "seeds": (["run", "--seeds", "1-3"], r"0\.\.9"),
+    "device": (["run", "--device", "tpu"], "auto, cpu or cuda"),
+    "model": (["run", "--model", "cnnn"], "did you mean 'cnn'"),
+    "no file": (["run", "--dataset", "missing.npz"], "missing.npz"),
+    "not a number": (["run", "--dataset", "nan.npz"], "row 2"),
+    "missing array": (["run", "--dataset", "no-y.npz"], "lacks the array y"),
+    "mismatch": (["run", "--dataset", "short.npz"], "short.npz"),
+    "empty client": (["run", "--dataset", "empty.npz"], "nobody"),
+    "more than the file": (["run", "--dataset", "good.npz", "--cohort", "4"], "3 clients"),
+    "out": (["run", "--out", "file/inside"], "file/inside"),
+    "report": (["report", "nothing"], "no results in 'nothing'"),
+    "profiles": (["select", "--profiles", "none.npy", "-k", "2"], "none.npy"),
+    "select k": (["select", "--profiles", "p.npy", "-k", "9"], "cohort of 9"),
+    "select nan": (["select", "--profiles", "bad.npy", "-k", "2"], "client 1"),
+    "select needs": (
+        ["select", "--profiles", "p.npy", "-k", "2", "--selector", "fedsae"],
+        "also needs the loss",
+    ),
+    "fetch": (["data", "fetch", "cifar"], "cifar"),
+    "no such option": (["run", "--sekew", "1"], "No such option"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_sentence_and_exit_code_2(case, fedcohort, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    _npz(tmp_path / "good.npz")
+    _npz(tmp_path / "nan.npz", x=np.where(np.arange(6)[:, None] == 2, np.nan, 1.0) * np.ones(4))
+    _npz(tmp_path / "no-y.npz", y=None)
+    _npz(tmp_path / "short.npz", y=[0, 1])
+    _npz(tmp_path / "empty.npz", clients=["0", "1", "2", "nobody"])
+    np.save(tmp_path / "p.npy", np.eye(5))
+    np.save(tmp_path / "bad.npy", np.array([[1.0], [np.nan], [2.0]]))
+    before = sorted(tmp_path.rglob("*"))
+    arguments, complaint = WRONG[case]
+    done = fedcohort(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert re.search(complaint, done.stderr), done.stderr
+    if case != "no such option":
+        assert re.fullmatch(r"Error: [^\n]+\n", done.stderr), done.stderr
+    assert sorted(tmp_path.rglob("*")) == before, "something was left behind"
+
+
+@pytest.mark.parametrize("damage", ["truncated", "corrupt"])
+def test_a_damaged_data_file_is_refused_by_name(fedcohort, tmp_path, mnist, damage):  # noqa: ARG001
+    source = os.path.join(os.environ["FEDCOHORT_DATA"], "mnist")
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for name in os.listdir(source):
+        content = Path(source, name).read_bytes()
+        if name.startswith("train-images"):
+            content = content[: len(content) // 2] if damage == "truncated" else gzip.compress(b"x")
+        (folder / name).write_bytes(content)
+    done = fedcohort("run", "--dataset", "mnist", FEDCOHORT_DATA=str(tmp_path / "data"))
+    assert done.returncode == 2
+    assert re.fullmatch(r"Error: [^\n]*train-images-idx3-ubyte\.gz[^\n]*\n", done.stderr)
