@@ -1,0 +1,238 @@
+"""The HTML report in a real Chromium."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+from fedcohort.report.html import write_report
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+# Not for the whole session: while it is open, its event loop is in the way of other tests'.
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def report(store, tmp_path_factory):
+    return write_report(store, tmp_path_factory.mktemp("report") / "report.html", 0.3)
+
+
+@pytest.fixture(scope="module")
+def varied_report(varied_store, tmp_path_factory):
+    return write_report(varied_store, tmp_path_factory.mktemp("report") / "report.html", 0.3)
+
+
+@pytest.fixture
+def visit(browser):
+    """Return a function that opens a report and watches what goes wrong and what is asked for."""
+    contexts = []
+
+    def open_page(path, *, width=1280, scheme="light"):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.troubles, page.requests = [], []
+        page.on("console", lambda m: page.troubles.append(m.text) if m.type != "log" else None)
+        page.on("pageerror", lambda error: page.troubles.append(str(error)))
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]", timeout=20_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def lit(page, view=0):
+    """Return the clients that are lit in a view, sorted, by their tooltips."""
+    titles = page.locator(".view").nth(view).locator(".client.lit title").all_text_contents()
+    return sorted(int(title.split(":")[0].removeprefix("Client ")) for title in titles)
+
+
+def cohort(store, selector, round_):
+    (config,) = [c for c in store.configs() if c.selector == selector and c.seed == 0]
+    return sorted(set(store.records(config.key)[round_].cohort))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["report", "varied_report"])
+def test_it_loads_without_errors_and_asks_for_nothing(visit, request, which, scheme):
+    path = request.getfixturevalue(which)
+    page = visit(path, scheme=scheme)
+    page.wait_for_timeout(300)
+    assert page.troubles == []
+    assert [url for url in page.requests if not url.startswith(("data:", "blob:"))] == [
+        path.as_uri()
+    ]
+
+
+def test_an_outside_request_would_be_refused(visit, report):
+    page = visit(report)
+    outcome = page.evaluate(
+        "new Promise((done) => { document.addEventListener('securitypolicyviolation',"
+        " (e) => done(e.effectiveDirective)); const i = new Image();"
+        " i.src = 'https://example.org/x.png'; })"
+    )
+    assert outcome == "img-src"
+
+
+def test_every_chart_is_drawn(visit, report):
+    page = visit(report)
+    charts = page.locator("[data-plot]")
+    assert charts.count() == 6
+    for i in range(charts.count()):
+        assert charts.nth(i).locator("svg.main-svg").count() > 0
+    assert page.locator("[data-plot=curves] .scatterlayer .js-line").count() >= 2
+    assert page.locator("[data-plot=gemd] .barlayer .point").count() == 2
+    assert page.locator("[data-plot=kernel] .heatmaplayer image").count() == 1
+
+
+def test_the_slider_lights_up_each_rounds_cohort_by_keyboard(visit, report, store):
+    page = visit(report)
+    page.locator("#round").focus()
+    for round_ in (1, 2, 3, 4):
+        assert lit(page, 0) == cohort(store, "dp3s", round_)
+        assert lit(page, 1) == cohort(store, "fedavg", round_)
+        assert page.locator("[data-round]").text_content() == f"{round_} / 4"
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Home")
+    assert lit(page) == cohort(store, "dp3s", 1)
+    assert "Round 1" in page.locator("[data-status]").text_content()
+
+
+def test_the_mixture_and_gemd_are_those_of_the_cohort(visit, report, store):
+    page = visit(report)
+    page.locator("#round").focus()
+    page.keyboard.press("End")
+    (config,) = [c for c in store.configs() if c.selector == "dp3s" and c.seed == 0]
+    counts = store.federation(config)["label_counts"][cohort(store, "dp3s", 4)].sum(axis=0)
+    spoken = page.locator(".view").first.locator(".mixture").get_attribute("aria-label")
+    for label, count in enumerate(counts):
+        assert f"class {label} {int(100 * count / counts.sum() + 0.5)} %" in spoken
+    shown = page.locator(".view").first.locator(".gemd b").text_content()
+    assert shown == f"{store.records(config.key)[4].gemd:.2f}"
+
+
+def test_another_selector_can_be_chosen(visit, report, store):
+    page = visit(report)
+    page.locator(".view select").first.select_option("fedavg")
+    assert lit(page, 0) == lit(page, 1) == cohort(store, "fedavg", 1)
+
+
+def test_another_setting_can_be_chosen(visit, varied_report):
+    page = visit(varied_report)
+    before = page.locator("[data-text=kernel]").text_content()
+    page.locator("[data-panel-chooser]").select_option("1")
+    assert page.locator("[data-text=kernel]").text_content() != before
+    assert len(lit(page)) == 5
+    assert page.troubles == []
+
+
+def test_play_and_pause_by_keyboard(visit, report):
+    page = visit(report)
+    page.locator("[data-play]").focus()
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("[data-round]")).not_to_have_text("1 / 4")
+    page.keyboard.press("Enter")
+    assert page.locator("[data-play]").get_attribute("aria-pressed") == "false"
+    stood = page.locator("[data-round]").text_content()
+    page.wait_for_timeout(1800)
+    assert page.locator("[data-round]").text_content() == stood
+
+
+def test_a_selector_can_be_hidden_and_test_accuracy_shown(visit, report):
+    page = visit(report)
+    page.get_by_role("checkbox", name="fedavg").focus()
+    page.keyboard.press("Space")
+    playwright.expect(page.locator("[data-plot=gemd] .barlayer .point")).to_have_count(1)
+    page.get_by_role("radio", name="training").focus()
+    page.keyboard.press("ArrowRight")
+    playwright.expect(page.locator("[data-plot=curves]")).to_contain_text("test accuracy")
+    assert page.troubles == []
+
+
+def brightness(page, query, field):
+    colour = page.evaluate(
+        "([q, f]) => getComputedStyle(document.querySelector(q))[f]", [query, field]
+    )
+    return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
+
+
+def test_dark_mode_turns_page_and_charts(visit, report):
+    page = visit(report, scheme="dark")
+    assert brightness(page, "body", "backgroundColor") < 60
+    assert brightness(page, "h1", "color") > 200
+    assert brightness(page, "[data-plot=curves] .xtick text", "fill") > 130
+    page.emulate_media(color_scheme="light")
+    page.wait_for_timeout(300)
+    assert brightness(page, "body", "backgroundColor") > 200
+    assert brightness(page, "[data-plot=curves] .xtick text", "fill") < 130
+
+
+@pytest.mark.parametrize("which", ["report", "varied_report"])
+def test_a_phone_needs_no_sideways_scrolling(visit, request, which):
+    page = visit(request.getfixturevalue(which), width=390)
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_every_control_has_a_name_and_shows_its_focus(visit, varied_report):
+    page = visit(varied_report)
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, select, [data-play], [role=img]')].filter((e) =>"
+        " !(e.getAttribute('aria-label') || e.labels?.[0]?.textContent.trim() ||"
+        " e.textContent.trim())).map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert unnamed == []
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("#round").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_a_hostile_name_runs_nothing(visit, store, copy_runs, tmp_path):
+    name = "<img src=x onerror=alert(1)>.npz"
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, dataset=name))
+    page = visit(write_report(changed, tmp_path / "r.html", 0.3))
+    assert page.troubles == []
+    assert page.locator("h3", has_text="onerror=alert(1)").count() > 0
+
+
+def test_a_single_selector_without_profiles_has_an_explorer_but_no_kernel(
+    visit, store, copy_runs, monkeypatch, tmp_path
+):
+    single = copy_runs(store, change=lambda c: c if c.selector == "fedavg" else None)
+    federation = single.federation
+    monkeypatch.setattr(
+        single, "federation", lambda c: {"label_counts": federation(c)["label_counts"]}
+    )
+    page = visit(write_report(single, tmp_path / "r.html", 0.3))
+    assert page.troubles == []
+    assert page.locator(".view").count() == 1
+    assert lit(page) == cohort(store, "fedavg", 1)
+    assert page.locator("[data-no-kernel]").is_visible()
+    assert not page.locator("[data-plot=kernel]").is_visible()

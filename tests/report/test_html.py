@@ -1,0 +1,136 @@
+import base64
+import dataclasses
+import hashlib
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fedcohort.errors import StoreError
+from fedcohort.report import summarise
+from fedcohort.report.html import write_report
+
+
+@pytest.fixture(scope="module")
+def page(store, tmp_path_factory):
+    path = write_report(store, tmp_path_factory.mktemp("html") / "report.html", 0.3)
+    return path.read_text(encoding="utf-8")
+
+
+def embedded(page):
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    )
+
+
+def own_markup(page):
+    """Return the page without plotly's source, which names addresses it is never sent to."""
+    return re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_nothing_is_loaded_from_outside(page):
+    markup = own_markup(page)
+    assert not re.search(r"""(src|href|url\()\s*=?\s*["'(]?\s*(https?:)?//""", markup)
+    assert "<link" not in markup.replace('<link rel="icon" href="data:,">', "")
+
+
+def test_the_policy_allows_exactly_the_scripts_in_the_file(page):
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert policy.startswith("default-src 'none'")
+    allowed = re.search(r"script-src ([^;]*)", policy)[1].split()
+    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert allowed == [f"'sha256-{h}'" for h in hashes]
+    assert len(allowed) == 2
+
+
+def test_the_table_holds_the_numbers_of_the_summaries(page, store):
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, flags=re.DOTALL)
+    for summary in summarise(store, 0.3):
+        (row,) = [r for r in rows if f"</span>{summary.label}</th>" in r]
+        assert f"<td>{summary.gemd:.3f}</td>" in row
+        assert f"<td>{100 * summary.train.mean[-1]:.1f} %</td>" in row
+        reached = summary.rounds_to_target
+        shown = "&gt;4" if reached is None else reached
+        assert f'<td class="lead-number">{shown}</td>' in row
+
+
+def test_curves_are_embedded_as_they_are_summarised(page, store):
+    data = embedded(page)
+    for group, summary in zip(data["groups"], summarise(store, 0.3), strict=True):
+        assert group["label"] == summary.label
+        assert group["train"]["mean"] == pytest.approx(summary.train.mean, abs=5e-5)
+        assert group["test"]["high"] == pytest.approx(summary.test.high, abs=5e-5)
+
+
+def test_it_says_how_it_was_made(page):
+    assert "measured on the whole training set" in page
+    assert "fedcohort run --dataset digits --skew 1 --clients 20 --cohort 5" in page
+    assert "group earth mover’s distance" in page
+    assert "<dt>lr</dt><dd>0.3</dd>" in page
+
+
+def test_a_subset_is_stated(store, copy_runs, monkeypatch, tmp_path):
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, eval_samples=50))
+    facts = changed.facts
+    monkeypatch.setattr(changed, "facts", lambda k: facts(k) | {"train_evaluated_on": 50})
+    page = write_report(changed, tmp_path / "r.html", None).read_text()
+    assert "fixed stratified subset of 50 training samples" in page
+
+
+def test_headings_are_in_order(page):
+    levels = [int(level) for level in re.findall(r"<h(\d)", own_markup(page))]
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+
+
+def test_names_cannot_become_markup(store, copy_runs, tmp_path):
+    name = '<img src="x" onerror="alert(1)"></script><b>.npz'
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, dataset=name))
+    page = write_report(changed, tmp_path / "r.html", 0.3).read_text()
+    assert "<img" not in own_markup(page)
+    assert "&lt;b&gt;.npz" in page
+    assert embedded(page)["panels"] == ["script><b>.npz, its own clients"]
+
+
+def test_the_same_store_gives_the_same_file(page, store, tmp_path):
+    assert write_report(store, tmp_path / "again.html", 0.3).read_text(encoding="utf-8") == page
+
+
+def test_without_target_and_without_test_data(store, monkeypatch, tmp_path):
+    records = store.records
+    monkeypatch.setattr(
+        store, "records", lambda k: [dataclasses.replace(r, test_accuracy=None) for r in records(k)]
+    )
+    page = write_report(store, tmp_path / "r.html", None).read_text()
+    assert "final test" not in page
+    assert "MB to target" not in page
+
+
+def test_a_store_without_rounds_is_refused(store, copy_runs, tmp_path):
+    with pytest.raises(StoreError, match="no finished round"):
+        write_report(copy_runs(store, keep=lambda *_: False), tmp_path / "r.html", 0.9)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(store, tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def full_disk(self, *_args, **_kwargs):
+        self.touch()
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_report(store, path, 0.3)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_path_that_cannot_be_written_is_one_sentence(store, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_report(store, tmp_path / "file" / "report.html", 0.3)

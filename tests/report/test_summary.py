@@ -1,0 +1,173 @@
+import dataclasses
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedcohort.report import summarise, to_json
+
+
+def by_hand(store, selector, field):
+    """Return a field of all rounds, [seeds, rounds + 1], straight from the records."""
+    runs = sorted((c for c in store.configs() if c.selector == selector), key=lambda c: c.seed)
+    return [[getattr(r, field) for r in store.records(c.key)] for c in runs]
+
+
+def reachable_target(store, selector="dp3s"):
+    """Return an accuracy that the mean curve passes in the middle of the run."""
+    mean = np.mean(by_hand(store, selector, "train_accuracy"), axis=0)
+    return float((mean[0] + mean.max()) / 2)
+
+
+def summary_of(store, selector, target=None):
+    (found,) = [s for s in summarise(store, target) if s.selector == selector]
+    return found
+
+
+@pytest.mark.parametrize("selector", ["dp3s", "fedavg"])
+def test_mean_curves_are_those_of_the_records(store, selector):
+    summary = summary_of(store, selector)
+    assert summary.seeds == (0, 1, 2)
+    assert summary.rounds == 4
+    assert summary.evaluated_rounds.tolist() == [0, 1, 2, 3, 4]
+    for part in ("train", "test"):
+        expected = np.array(by_hand(store, selector, f"{part}_accuracy"))
+        np.testing.assert_allclose(getattr(summary, part).seeds, expected)
+        np.testing.assert_allclose(getattr(summary, part).mean, expected.mean(axis=0))
+
+
+def test_rounds_and_bytes_to_target_count_up_to_the_mean_curves_round(store):
+    target = reachable_target(store)
+    mean = np.mean(by_hand(store, "dp3s", "train_accuracy"), axis=0)
+    reached = int(np.argmax(mean >= target))
+    down, up = by_hand(store, "dp3s", "bytes_down"), by_hand(store, "dp3s", "bytes_up")
+    sent = [sum(d[: reached + 1]) + sum(u[: reached + 1]) for d, u in zip(down, up, strict=True)]
+
+    summary = summary_of(store, "dp3s", target)
+
+    assert summary.rounds_to_target == reached > 0
+    assert summary.bytes_to_target == round(np.mean(sent))
+    assert summary.total_bytes == round(np.mean(np.sum(down, axis=1) + np.sum(up, axis=1)))
+    assert summary.bytes_to_target <= summary.total_bytes
+    for seed, curve in enumerate(by_hand(store, "dp3s", "train_accuracy")):
+        first = next((t for t, accuracy in enumerate(curve) if accuracy >= target), None)
+        assert summary.rounds_to_target_by_seed[seed] == first
+
+
+def test_gemd_participation_and_times_are_means_over_rounds_and_seeds(store):
+    summary = summary_of(store, "fedavg")
+    gemds = [g for run in by_hand(store, "fedavg", "gemd") for g in run[1:]]
+    assert summary.gemd == pytest.approx(np.mean(gemds))
+    assert summary.gemd_sd == pytest.approx(np.std(gemds))
+    variations = []
+    for seed, cohorts in enumerate(by_hand(store, "fedavg", "cohort")):
+        counts = np.zeros(20)
+        for cohort in cohorts[1:]:
+            counts[list(set(cohort))] += 1
+        np.testing.assert_array_equal(summary.participation[seed], counts)
+        variations.append(counts.std() / counts.mean())
+    assert summary.participation_variation == pytest.approx(np.mean(variations))
+    seconds = [s for run in by_hand(store, "fedavg", "seconds") for s in run[1:]]
+    assert summary.seconds_per_round == pytest.approx(np.mean(seconds))
+
+
+def test_bands_are_the_percentiles_of_all_resamples(store):
+    curves = summary_of(store, "dp3s").train
+    seeds = range(len(curves.seeds))
+    means = [curves.seeds[list(draw)].mean(axis=0) for draw in itertools.product(seeds, repeat=3)]
+    low, high = np.percentile(means, [2.5, 97.5], axis=0, method="inverted_cdf")
+    spread = curves.seeds.max(axis=0) - curves.seeds.min(axis=0)
+    assert np.all(np.abs(curves.low - low) <= 0.1 * spread + 1e-12)
+    assert np.all(np.abs(curves.high - high) <= 0.1 * spread + 1e-12)
+    assert np.all(curves.low <= curves.mean)
+    assert np.all(curves.mean <= curves.high)
+
+
+def test_summaries_are_repeatable(store):
+    first, second = (json.dumps(to_json(summarise(store, 0.3), 0.3)) for _ in range(2))
+    assert first == second
+
+
+def test_an_unfinished_run_counts_the_rounds_that_all_seeds_have(store, copy_runs):
+    cut = copy_runs(store, keep=lambda c, r: c.seed != 1 or r.round <= 2)
+    whole, part = summary_of(store, "dp3s"), summary_of(cut, "dp3s")
+    assert (part.rounds, part.unfinished, whole.unfinished) == (2, 1, 0)
+    np.testing.assert_allclose(part.train.mean, whole.train.mean[:3])
+    assert part.total_bytes < whole.total_bytes
+
+
+def test_runs_without_a_round_are_passed_over(store, copy_runs):
+    begun = copy_runs(store, keep=lambda c, _: c.seed != 2)
+    assert summary_of(begun, "dp3s").seeds == (0, 1)
+    assert summarise(copy_runs(store, keep=lambda *_: False), 0.9) == []
+
+
+def test_one_seed_has_no_interval_and_no_comparison(store, copy_runs):
+    single = copy_runs(store, change=lambda c: c if c.seed == 0 else None)
+    summary = summary_of(single, "dp3s", reachable_target(store))
+    assert summary.rounds_to_target is not None
+    assert summary.interval is None
+    assert summary.comparison is None
+    np.testing.assert_array_equal(summary.train.low, summary.train.mean)
+
+
+def test_only_the_asked_configs_are_summarised(store):
+    asked = [c for c in store.configs() if c.selector == "fedavg" and c.seed < 2]
+    (summary,) = summarise(store, None, asked)
+    assert (summary.selector, summary.seeds) == ("fedavg", (0, 1))
+
+
+def test_the_comparison_is_with_fedavg_over_shared_seeds(store, copy_runs):
+    target = reachable_target(store)
+    fewer = copy_runs(store, change=lambda c: None if (c.selector, c.seed) == ("fedavg", 0) else c)
+    comparison = summary_of(fewer, "dp3s", target).comparison
+    assert comparison.baseline == "fedavg"
+    assert comparison.seeds == 2
+    assert summary_of(fewer, "fedavg", target).comparison is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "evaluated_on", "subset"), [(None, 1438, False), (5000, 1438, False), (50, 50, True)]
+)
+def test_a_subset_is_recognised(store, copy_runs, monkeypatch, asked, evaluated_on, subset):
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, eval_samples=asked))
+    facts = changed.facts
+    monkeypatch.setattr(changed, "facts", lambda k: facts(k) | {"train_evaluated_on": evaluated_on})
+    summary = summary_of(changed, "dp3s")
+    assert (summary.train_evaluated_on, summary.train_on_subset) == (evaluated_on, subset)
+
+
+def test_json_holds_plain_values_and_null_for_what_is_unknown(store):
+    document = json.loads(json.dumps(to_json(summarise(store, 0.999), 0.999), allow_nan=False))
+    assert document["target"] == 0.999
+    assert [r["selector"] for r in document["results"]] == ["dp3s", "fedavg"]
+    for result in document["results"]:
+        assert result["seeds"] == [0, 1, 2]
+        assert result["rounds"] == 4
+        assert result["rounds_to_target"] is None
+        assert result["bytes_to_target"] is None
+        assert len(result["train_accuracy"]) == len(result["evaluated_rounds"]) == 5
+        assert len(result["test_accuracy"]) == 5
+        assert 0 <= result["gemd"] <= 2
+        assert result["seconds_per_round"] > 0
+
+
+def test_without_test_data_there_is_no_test_accuracy(store, monkeypatch):
+    records = store.records
+    monkeypatch.setattr(
+        store, "records", lambda k: [dataclasses.replace(r, test_accuracy=None) for r in records(k)]
+    )
+    summaries = summarise(store, None)
+    assert [s.test for s in summaries] == [None, None]
+    assert to_json(summaries, None)["results"][0]["test_accuracy"] is None
+
+
+def test_importing_summaries_needs_numpy_alone():
+    code = (
+        "import sys; heavy = ['torch', 'plotly', 'jinja2', 'matplotlib', 'rich', 'sklearn'];"
+        "sys.modules.update(dict.fromkeys(heavy)); import fedcohort.report.summary"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

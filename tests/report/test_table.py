@@ -1,0 +1,60 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from fedcohort.report import summarise
+from fedcohort.report.table import results_table
+
+
+def printed(store, width, target=0.3):
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(results_table(summarise(store, target), target))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_every_width_shows_selectors_and_rounds_whole(store, width):
+    text = printed(store, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for word in ("dp3s", "fedavg", "to 30 %", "Digits, ξ = 1", "3 seeds"):
+        assert word in text
+
+
+def test_wider_terminals_show_more(store):
+    assert "95 %" not in printed(store, 30)
+    assert "variation" not in printed(store, 60)
+    assert "variation" in printed(store, 80)
+    assert "train accuracy" in printed(store, 120)
+
+
+def test_the_numbers_are_those_of_the_summary(store):
+    text = printed(store, 120)
+    for summary in summarise(store, 0.3):
+        (row,) = [line for line in text.splitlines() if line.startswith(summary.label)]
+        cells = row.split()
+        assert f"{summary.gemd:.3f}" in cells
+        assert f"{100 * summary.train.mean[-1]:.1f}" in cells
+        reached = summary.rounds_to_target
+        assert (str(reached) if reached is not None else ">4") in cells
+
+
+def test_an_unreached_target_says_how_long_it_was_waited_for(store):
+    assert printed(store, 80, target=0.999).count(">4") >= 2
+
+
+def test_without_a_target_there_is_nothing_about_one(store):
+    text = printed(store, 120, target=None)
+    assert "rounds to" not in text
+    assert "GEMD" in text
+
+
+def test_each_skew_is_a_section(varied_store):
+    text = printed(varied_store, 120)
+    assert "Digits, ξ = 1\n" in text.replace(" \n", "\n") or "Digits, ξ = 1 " in text
+    assert "Digits, ξ = H" in text
+
+
+def test_no_rounds_is_said(store, copy_runs):
+    assert "No round is finished" in printed(copy_runs(store, keep=lambda *_: False), 80)
