@@ -82,6 +82,14 @@ def test_frequencies_of_eight_clients(k):
     assert stats.chisquare(counts(draws, 8), expected * 40_000).pvalue > 1e-3
 
 
+def test_frequencies_when_draws_take_many_rounds(monkeypatch):
+    monkeypatch.setattr("fedcohort.dpp.spectral.proposals_a_round", lambda k: 2)  # noqa: ARG005
+    expected = cohort_probabilities(kernel_of(SIX), 4)
+    draws = KDPP.from_profiles(SIX, 4).sample(np.random.default_rng(0), size=40_000)
+    assert (np.diff(draws, axis=1) > 0).all()
+    assert stats.chisquare(counts(draws, 6), expected * 40_000).pvalue > 1e-3
+
+
 def test_frequencies_of_a_projection_by_scan():
     """The slow way to complete a draw, started after no, one and two items."""
     vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3)))[0]

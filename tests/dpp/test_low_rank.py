@@ -203,6 +203,18 @@ def test_landmarks_survive_being_saved_as_arrays():
     assert restored.tolerated == landmarks.tolerated
 
 
+def test_negative_eigenvalues_of_the_landmarks():
+    """S may be indefinite: Φ J (ΦᵀΦ) J Φᵀ with signs of both kinds, of some rows."""
+    features = np.random.default_rng(0).standard_normal((12, 4))
+    signs = np.array([1.0, -1.0, 1.0, -1.0])
+    s = features * signs @ features.T
+    rows = np.arange(7)
+    expected = (s @ s)[np.ix_(rows, rows)]
+    spectrum = low_rank_spectrum(features[rows], signs, gram(features))
+    vectors = spectrum.vectors.entries(rows[None, :], np.arange(4)[None, :])[0]
+    np.testing.assert_allclose(vectors * np.exp(spectrum.log_values) @ vectors.T, expected)
+
+
 def test_nearly_dependent_features_still_give_an_orthonormal_basis():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((500, 6))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,15 +176,22 @@ def choose_items(spectrum: Spectrum, chosen: Indices, rng: np.random.Generator) 
     draws, k = chosen.shape
     if k == 0:
         return np.empty((draws, 0), dtype=np.int64)
-    # On average k(1 + 1/2 + ... + 1/k) are needed. Where k is large that many at once would mostly
-    # be compared with rows that were not yet taken when they were proposed.
-    proposals = int(min(1.25 * k * (np.log(k) + 1) + 8, max(48, 2 * k)))
+    proposals = proposals_a_round(k)
     batch = max(1, _BATCH_NUMBERS // (proposals * max(k, BLOCK)))
     taken = np.empty((draws, k), dtype=np.int64)
     for start in range(0, draws, batch):
         part = slice(start, start + batch)
         taken[part] = _Draws(spectrum, chosen[part]).complete(proposals, rng)
     return taken
+
+
+def proposals_a_round(k: int) -> int:
+    """Return how many items to propose to a draw before looking whether it is complete.
+
+    k(1 + 1/2 + ... + 1/k) are needed on average. Where k is large, fewer at a time are faster: each
+    is compared with every row that is taken after it was proposed.
+    """
+    return int(min(1.25 * k * (math.log(k) + 1) + 8, max(48, 2 * k)))
 
 
 class _Draws:
@@ -238,15 +246,15 @@ class _Draws:
                 return
             draw, item = active[here], items[here, first]
             row = self._take(draw, item, rows[here, first])
-            # Proposals count in their order: those before an accepted one are spent.
+            # Proposals count in their order. Those before an accepted one were rejected and remain
+            # so, since what is left of a row only shrinks.
             start = int(first.min()) + 1
             later = rows[:, start:]
             if here.size < active.size:
                 later = later[here]
             along = (later @ row[:, :, None])[:, :, 0]
             rest = left[here, start:] - along * along
-            spent = np.arange(start, proposals) <= first[:, None]
-            rest[spent | (items[here, start:] == item[:, None])] = 0.0
+            rest[items[here, start:] == item[:, None]] = 0.0
             left[here, start:] = rest
             here = here[self.count[draw] < k]
 
