@@ -1,0 +1,152 @@
+"""Hierarchical clustered sampling by estimated label entropy: HiCS-FL.
+
+H. Chen, H. Vikalo: Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID
+Federated Learning. NeurIPS 2024 (arXiv:2310.00198).
+
+Rule: Δb_c is the change of the output layer's bias in client c's last update, and
+H_c = entropy(softmax(Δb_c / T)) estimates how evenly its labels are spread. First every client is
+chosen once, in random order. From then on, with the distance
+
+    angle(Δb_i, Δb_j) + λ · |H_i − H_j|
+
+the available clients form M Ward clusters. Each place goes to a cluster m with probability
+proportional to exp(γ_t · mean entropy of m), γ_t = γ · max(0, 1 − t / horizon), and in it to a
+client with probability proportional to n_c; nobody twice. Weights n_c / Σ n_c.
+
+The update is the model's parameters flattened in module order, so the output layer's bias is its
+last `outputs` numbers; only these are kept. The authors' code runs Ward on the rows of the square
+distance matrix, this on the distances themselves.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+from scipy.special import entr, softmax
+
+from fedcohort.parameters import Interval, Optional, parameter
+from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.registry import register
+from fedcohort.selection.roster import Rows
+from fedcohort.selection.ward import cut
+
+_TRIED = "tried"
+
+
+@register("hics")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class HiCS(Selector):
+    """Prefer clusters of clients whose labels seem evenly spread, less so as training goes on.
+
+    Parameters
+    ----------
+    outputs : int
+        Classes: the length of the output layer's bias, which ends the update.
+    temperature : float
+        T; of the size of a bias's change in one round, so it goes with the learning rate.
+    entropy_weight : float
+        λ, what a difference in entropy counts beside an angle.
+    clusters : int, optional
+        M; as many as the cohort has places if None.
+    gamma : float
+        How strongly a high entropy is preferred at first; 0 ignores it.
+    horizon : int
+        The round in which that preference has faded.
+    """
+
+    outputs: int = parameter(10, Interval(1, integral=True))
+    temperature: float = parameter(0.0025, Interval(0, closed="neither"))
+    entropy_weight: float = parameter(10.0, Interval(0))
+    clusters: int | None = parameter(None, Optional(Interval(1, integral=True)))
+    gamma: float = parameter(4.0, Interval(0))
+    horizon: int = parameter(500, Interval(1, integral=True))
+
+    needs = frozenset({Need.UPDATE})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._forget()
+
+    def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
+        """Hear updates, of which only the output layer's bias is kept."""
+        if need is Need.UPDATE and np.ndim(values) == 2:
+            values = np.asarray(values)[:, -self.outputs :]
+        super().tell(need, ids, values)
+
+    def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
+        self._roster.define(_TRIED, False, (), bool)
+        tried = self._roster[_TRIED][rows]
+        chosen = rng.permutation(rows[~tried])[:k]
+        missing = k - len(chosen)
+        if missing:
+            chosen = np.concatenate([chosen, self._by_cluster(missing, k, rows[tried], rng)])
+        self._roster.put(_TRIED, chosen, np.ones(k, bool))
+        self._round += 1
+        return self._cohort(chosen)
+
+    def _by_cluster(self, count: int, k: int, rows: Rows, rng: np.random.Generator) -> Rows:
+        """Draw `count` of `rows`: first a cluster by its entropy, then a client by its size."""
+        biases = self._biases(rows)
+        entropies = entropy_of(biases, self.temperature)
+        distances = _angles(biases) + self.entropy_weight * np.abs(entropies[:, None] - entropies)
+        tree = np.empty((0, 4))
+        if len(rows) > 1:
+            tree = linkage(squareform(distances, checks=False), "ward")
+        labels = cut(tree, min(k if self.clusters is None else self.clusters, len(rows)))
+        members = np.bincount(labels)
+        means = np.bincount(labels, entropies) / members
+        preference = self.gamma * max(0.0, 1 - self._round / self.horizon) * means
+        sizes = self._roster["size"][rows].copy()
+        chosen = np.empty(count, np.intp)
+        for place in range(count):
+            cluster = rng.choice(
+                len(members), p=softmax(np.where(members > 0, preference, -np.inf))
+            )
+            inside = np.flatnonzero((labels == cluster) & (sizes > 0))
+            best = rng.choice(inside, p=sizes[inside] / sizes[inside].sum())
+            chosen[place] = best
+            sizes[best] = 0.0
+            members[cluster] -= 1
+        return rows[chosen]
+
+    def _biases(self, rows: Rows) -> Floats:
+        """Return Δb [m, outputs]; the average one where none is known."""
+        if Need.UPDATE.value not in self._roster:
+            return np.zeros((len(rows), self.outputs))
+        biases: Floats = self._roster[Need.UPDATE.value][rows].astype(np.float64)
+        unknown = np.isnan(biases[:, 0])
+        if unknown.any():
+            biases[unknown] = 0.0 if unknown.all() else biases[~unknown].mean(axis=0)
+        return biases
+
+    def _forget(self) -> None:
+        self._round = 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the roster and the round."""
+        return super().state() | {"hics.round": np.asarray(self._round)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on in the same round."""
+        super().restore(state)
+        self._round = int(state["hics.round"])
+
+
+def entropy_of(biases: Floats, temperature: float) -> Floats:
+    """Return the entropy [m], in nats, of the softmax of each row of `biases` [m, N]."""
+    entropies: Floats = entr(softmax(biases / temperature, axis=1)).sum(axis=1)
+    return entropies
+
+
+def _angles(vectors: Floats) -> Floats:
+    """Return the angles [m, m] between rows, 0 where one of them is 0."""
+    norms = np.linalg.norm(vectors, axis=1)
+    scale = norms[:, None] * norms
+    cosines = np.divide(vectors @ vectors.T, scale, out=np.ones_like(scale), where=scale > 0)
+    np.fill_diagonal(cosines, 1.0)
+    angles: Floats = np.arccos(np.clip(cosines, -1.0, 1.0))
+    return angles

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from fedcohort import make_selector
+from fedcohort.selection import Need, Outcome
+from fedcohort.selection.hics import entropy_of
+from fedcohort.testing import check_selector
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"outputs": 5, "temperature": 1.0},
+        {"clusters": 2, "gamma": 0.0},
+        {"clusters": 50, "horizon": 1},
+        {"outputs": 1},
+    ],
+)
+def test_conformance(parameters):
+    check_selector(lambda: make_selector("hics", **parameters))
+
+
+def test_entropy_by_hand():
+    biases = np.array([[0.0, 0.0, 0.0, 0.0], [np.log(3) / 2, 0.0, -1e9, -1e9], [5.0, 0, 0, 0]])
+    # Over T = ½ the softmax is uniform over four; (3, 1, 0, 0) / 4; almost all in one.
+    found = entropy_of(biases, 0.5)
+    assert found[0] == pytest.approx(np.log(4))
+    assert found[1] == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
+    assert found[2] < 0.01
+
+
+def test_everyone_is_chosen_once_first_also_those_who_drop_out():
+    selector = make_selector("hics").fit(clients=10)
+    rng = np.random.default_rng(0)
+    met = []
+    for _ in range(3):
+        ids = selector.select(3, rng=rng).ids
+        met += ids.tolist()
+        selector.observe(Outcome(ids, np.zeros(3, bool)))
+    last = selector.select(3, rng=rng).ids.tolist()
+    assert len(set(met)) == 9
+    assert set(met) | set(last) == set(range(10))
+    assert len(selector.select(3, rng=rng)) == 3
+
+
+def _met(biases, sizes=None, padding=0, **parameters):
+    """Return a selector that knows everyone's update, whose end is `biases`."""
+    count, outputs = biases.shape
+    selector = make_selector("hics", **{"outputs": outputs, "temperature": 1.0, **parameters})
+    selector.fit(sizes=sizes, clients=count)
+    selector.select(count, rng=np.random.default_rng(0))
+    rest = np.random.default_rng(5).normal(size=(count, padding))
+    selector.tell(Need.UPDATE, range(count), np.hstack([rest, biases]).astype(np.float32))
+    return selector
+
+
+def test_only_the_bias_at_the_end_of_the_update_is_kept():
+    biases = np.arange(12.0).reshape(3, 4)
+    selector = _met(biases, padding=30)
+    assert np.array_equal(selector.state()["client.update"], biases)
+
+
+# Two clients with even labels (entropy ln 3), four that hold one class each way.
+BIASES = np.array([[0.0, 0.1, 0.0]] * 2 + [[9.0, 0.0, 0.0]] * 2 + [[0.0, 0.0, 9.0]] * 2)
+
+
+def _counts(selector, draws=1000):
+    state = selector.state()
+    rng = np.random.default_rng(1)
+    counts = np.zeros(len(selector.clients))
+    for _ in range(draws):
+        selector.restore(state)
+        counts[selector.select(1, rng=rng).ids] += 1
+    return counts
+
+
+def test_clusters_are_drawn_by_entropy_and_clients_in_them_by_size():
+    sizes = np.array([1.0, 3.0, 1.0, 1.0, 2.0, 2.0])
+    selector = _met(BIASES, sizes, gamma=1.0, clusters=3, horizon=10**9)
+    entropies = entropy_of(BIASES, 1.0)[[0, 2, 4]]
+    clusters = np.exp(entropies) / np.exp(entropies).sum()
+    expected = np.repeat(clusters, 2) * [1 / 4, 3 / 4, 1 / 2, 1 / 2, 1 / 2, 1 / 2]
+    assert chisquare(_counts(selector), 1000 * expected).pvalue > 1e-3
+
+
+def test_the_preference_fades_with_the_rounds():
+    # Half of the horizon is over: γ = 4 counts as 2; beyond the end it counts as 0.
+    for horizon, gamma in ((2, 2.0), (1, 0.0)):
+        selector = _met(BIASES, gamma=4.0, clusters=3, horizon=horizon)
+        weights = np.exp(gamma * entropy_of(BIASES, 1.0))
+        expected = 1000 * weights / weights.sum()
+        assert chisquare(_counts(selector), expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [0.0, 9.0],  # of equal entropy, in another direction
+        [0.5, 0.0],  # in the same direction, of another entropy
+    ],
+)
+def test_angle_and_entropy_both_set_clients_apart(other):
+    biases = np.array([[9.0, 0.0], other, [9.0, 0.0], other])
+    selector = _met(biases, sizes=[1.0, 2.0, 3.0, 4.0], gamma=0.0, clusters=2)
+    # Each of {0, 2} and {1, 3} is drawn half of the time.
+    expected = 1000 * np.array([1 / 8, 2 / 12, 3 / 8, 4 / 12])
+    assert chisquare(_counts(selector), expected).pvalue > 1e-3
+
+
+def test_a_cluster_that_is_used_up_is_not_drawn_again():
+    selector = _met(BIASES, gamma=50.0, clusters=3, horizon=10**9)
+    for seed in range(10):
+        ids = selector.select(4, rng=np.random.default_rng(seed)).ids.tolist()
+        assert set(ids) >= {0, 1}
+        assert len(set(ids)) == 4
