@@ -1,0 +1,1 @@
+"""A Flower app whose cohorts are chosen by fedcohort."""
