@@ -102,6 +102,14 @@ def test_landmarks_everywhere_give_the_exact_kernel():
     )
 
 
+def test_a_common_offset_does_not_matter():
+    """‖x‖² + ‖z‖² − 2xᵀz of profiles near 1e7 would have no digits left."""
+    profiles = clustered_profiles(100, noise=0.2)
+    plain = KDPP.from_profiles(profiles, 5, rank=20).inclusion_probabilities()
+    moved = KDPP.from_profiles(profiles + 1e7, 5, rank=20).inclusion_probabilities()
+    np.testing.assert_allclose(moved, plain, atol=1e-6)
+
+
 def test_joining_and_leaving_change_nobody_elses_features():
     profiles = clustered_profiles(120, noise=0.2)
     landmarks = Landmarks.fit(profiles[:100], 20)

@@ -96,10 +96,6 @@ class Spectrum:
         steps += np.arange(self.rank)[:, None]
         return steps.ravel()
 
-    def prepare(self) -> None:
-        """Make the tables that the first draw would make."""
-        _ = self._steps
-
     def propose(self, vectors: Indices, rng: np.random.Generator) -> Indices:
         """Return one item for each eigenvector, drawn from its squared entries.
 
