@@ -63,6 +63,17 @@ def test_the_tree_follows_who_is_available_and_what_is_told():
         assert sorted(2 if i >= 20 else int(kinds[i]) for i in ids) == [0, 1, 2]
 
 
+def test_a_leave_is_noticed_where_another_client_took_the_row():
+    profiles = np.array([[0.0], [0.1], [5.0], [5.1]])
+    selector = make_selector("ward").fit(profiles)
+    rng = np.random.default_rng(0)
+    selector.select(2, [0, 1, 2], rng=rng)
+    selector.leave([0])
+    # Client 3 stands in row 0 now, and belongs with client 2.
+    for _ in range(10):
+        assert 1 in selector.select(2, [1, 2, 3], rng=rng).ids
+
+
 def test_too_many_clients_are_refused_in_a_sentence(monkeypatch):
     monkeypatch.setattr(ward, "LARGEST", 5)
     selector = make_selector("ward").fit(np.zeros((6, 2)))

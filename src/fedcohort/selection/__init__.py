@@ -3,7 +3,21 @@
 Importing this package registers fedcohort's own selectors.
 """
 
-from fedcohort.selection import clustered, dp3s, fedavg, fedsae  # noqa: F401
+from fedcohort.selection import (  # noqa: F401
+    afl,
+    clustered,
+    divfl,
+    dp3s,
+    fedavg,
+    fedcor,
+    fedsae,
+    gemd_oracle,
+    hics,
+    kcenter,
+    oort,
+    powd,
+    ward,
+)
 from fedcohort.selection.base import Cohort, Need, Outcome, Selector
 from fedcohort.selection.registry import (
     list_selectors,
