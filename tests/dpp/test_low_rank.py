@@ -151,6 +151,7 @@ def test_one_client_beyond_the_scale_is_drift():
     far = profiles[:1] * 10
     everybody = landmarks.features(np.concatenate([profiles, far]))
     assert landmarks.reach(far) > 1.1
+    np.testing.assert_array_equal(landmarks.features(far), 0)
     assert landmarks.drifted(everybody, landmarks.reach(far))
     assert not landmarks.drifted(everybody)
 
