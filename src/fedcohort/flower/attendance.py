@@ -106,12 +106,12 @@ class Attendance:
             elapsed = time.monotonic() - start
             late = elapsed >= rules.patience
             expecting = self._expecting()
-            here = len(self._arrived) + len(self._ready(connected))
+            ready = self._ready(connected)
+            here = len(self._arrived) + len(ready)
             # Those who come first are admitted together, so that their order is one of names and
             # not of network delays.
             if not first or late or (not expecting and here >= rules.min_clients):
-                self._admit(connected)
-            ready = self._ready(connected)
+                ready = self._ready(connected) if self._admit(connected) else ready
             enough = len(ready) >= (rules.min_clients if first else rules.min_cohort)
             hold = expecting and (first or len(ready) < rules.cohort)
             if enough and not hold:
@@ -196,13 +196,16 @@ class Attendance:
 
     # -- joining and leaving ----------------------------------------------------------------
 
-    def _admit(self, connected: set[int]) -> None:
-        """Let those in who have introduced themselves, in the order of their names."""
+    def _admit(self, connected: set[int]) -> bool:
+        """Let those in who have introduced themselves, in the order of their names.
+
+        Returns whether anybody was waiting.
+        """
         claimed, waiting = set(self._claims), {**self._claims, **self._arrived}
         self._arrived.clear()
         self._claims.clear()
         if not waiting:
-            return
+            return False
         self._settle_lengths(waiting)
         joining: list[Introduction] = []
         ids: list[int] = []
@@ -230,6 +233,7 @@ class Attendance:
                 self._claims[node] = introduction
         if ids:
             self._join(ids, joining)
+        return True
 
     def _join(self, ids: list[int], joining: list[Introduction]) -> None:
         columns = {
