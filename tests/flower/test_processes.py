@@ -88,7 +88,7 @@ def test_a_federation_of_processes_survives_a_kill_and_takes_a_late_client(
     tmp_path: pathlib.Path, selector: str, secure: bool
 ) -> None:
     write_data(tmp_path)
-    with loopback.Loopback(tmp_path, secure=secure) as federation:
+    with loopback.Federation(tmp_path, secure=secure) as federation:
         federation.start_superlink()
         names = [f"client-{share}" for share in range(CLIENTS - 1)]
         nodes = federation.start_supernodes(
