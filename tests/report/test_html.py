@@ -19,10 +19,12 @@ def page(store, tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
+def embedded_text(page):
+    return re.search(r'<script type="application/json" id="data">(.*)</script>\n<script>', page)[1]
+
+
 def embedded(page):
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
-    )
+    return json.loads(embedded_text(page))
 
 
 def own_markup(page):
@@ -92,6 +94,8 @@ def test_names_cannot_become_markup(store, copy_runs, tmp_path):
     page = write_report(changed, tmp_path / "r.html", 0.3).read_text()
     assert "<img" not in own_markup(page)
     assert "&lt;b&gt;.npz" in page
+    # Whatever stands in the data, it cannot end their element.
+    assert "<" not in embedded_text(page)
     assert embedded(page)["panels"] == ["script><b>.npz, its own clients"]
 
 
