@@ -208,6 +208,16 @@ def test_cohort_larger_than_the_available_clients():
         KDPP.from_profiles(clustered_profiles(8), 4, available=[0, 1, 2])
 
 
+def test_nobody_available():
+    s = similarity(clustered_profiles(8))
+    nobody = np.empty(0, dtype=np.int64)
+    with pytest.raises(CohortSizeError, match="from 0 clients"):
+        KDPP.from_similarity(s, 1, available=nobody)
+    for rank in (None, 4):
+        with pytest.raises(CohortSizeError, match="from 0 clients"):
+            KDPP.from_profiles(clustered_profiles(8), 1, available=nobody, rank=rank)
+
+
 @pytest.mark.parametrize("rank", [0, -3, 2, 2.5])
 def test_rank_that_cannot_be(rank):
     with pytest.raises(InvalidParameterError):

@@ -184,6 +184,7 @@ class KDPP:
         """
         s = as_kernel(similarity)
         rows = None if available is None else available_rows(available, len(s))
+        _cohort_size(k, len(s) if rows is None else rows.size)
         return cls._from_square(s, k, rows)
 
     @classmethod
