@@ -14,6 +14,7 @@ from fedcohort.selection import (  # noqa: F401
     gemd_oracle,
     hics,
     kcenter,
+    match,
     oort,
     powd,
     ward,
