@@ -38,6 +38,8 @@ _CANDIDATES = 2000
 _CANDIDATES_A_PLACE = 20
 # Exchanges that gain less than this share are rounding.
 _GAIN = 1e-9
+# Rounds that a client may lead by, in standard deviations of uniform sampling.
+_LEAD = 0.5
 # No client gets more than this many times its share of the data.
 _LARGEST_WEIGHT = 2.0
 
@@ -52,8 +54,10 @@ class Match(Selector):
 
     Parameters
     ----------
-    even : bool
-        Let every client train once before any trains twice (and so on), still matching.
+    evenness : {"uniform", "strict", "free"}
+        How evenly clients take part. ``uniform``: nobody is chosen whose rounds exceed the mean by
+        more than uniform sampling would let many do. ``strict``: every client once before any
+        twice, and so on. ``free``: whoever matches best.
     weights : {"size", "matched"}
         n_c / Σ n_c, or weights of at most twice that which bring the cohort's profile closer still.
     search : {"swap", "greedy", "best-of-100"}
@@ -62,7 +66,7 @@ class Match(Selector):
         False compares plain profiles, to be compared with.
     """
 
-    even: bool = parameter(False, OneOf(False, True))
+    evenness: str = parameter("uniform", OneOf("uniform", "strict", "free"))
     weights: str = parameter("size", OneOf("size", "matched"))
     search: str = parameter("swap", OneOf("swap", "greedy", "best-of-100"))
     whiten: bool = parameter(True, OneOf(False, True))
@@ -82,27 +86,32 @@ class Match(Selector):
         pool = np.concatenate([fixed, free])
         points, sizes = self._coordinates(pool, k), self._roster["size"][pool]
         chosen = _SEARCHES[self.search](points * sizes[:, None], sizes, k, len(fixed), rng)
+        self._count(pool[chosen], +1)
         if self.weights == "size":
             return self._cohort(pool[chosen])
         return self._cohort(pool[chosen], _matched_weights(points[chosen], sizes[chosen]))
 
     def _in_turn(self, k: int, rows: Rows) -> tuple[Rows, Rows]:
-        """Return who must be chosen and who may be, by the rounds each has trained in."""
-        nobody = np.empty(0, np.intp)
-        if not self.even:
-            return nobody, rows
+        """Return who must be chosen and who may be, by the rounds each was chosen in."""
         self._roster.define(_ROUNDS, 0.0)
-        rounds = self._roster[_ROUNDS][rows]
-        limit = np.partition(rounds, k - 1)[k - 1]
-        return rows[rounds < limit], rows[rounds == limit]
+        nobody, rounds = np.empty(0, np.intp), self._roster[_ROUNDS][rows]
+        if self.evenness == "free":
+            return nobody, rows
+        # The rounds of the k-th least chosen client: that many must be let in.
+        turn = np.partition(rounds, k - 1)[k - 1]
+        if self.evenness == "strict":
+            return rows[rounds < turn], rows[rounds == turn]
+        mean = rounds.mean()
+        return nobody, rows[rounds <= max(turn, mean + _LEAD * np.sqrt(mean))]
 
     def observe(self, outcome: Outcome) -> None:
-        """Count who trained, for `even`."""
+        """Give their turn back to clients that were chosen but did not train."""
         super().observe(outcome)
-        if self.even:
-            self._roster.define(_ROUNDS, 0.0)
-            rows = self._roster.rows(outcome.ids[outcome.trained])
-            self._roster.put(_ROUNDS, rows, self._roster[_ROUNDS][rows] + 1)
+        self._roster.define(_ROUNDS, 0.0)
+        self._count(self._roster.rows(outcome.ids[~outcome.trained]), -1)
+
+    def _count(self, rows: Rows, change: int) -> None:
+        self._roster.put(_ROUNDS, rows, np.maximum(self._roster[_ROUNDS][rows] + change, 0))
 
     def describe(self) -> dict[str, Any]:
         """Say how many directions of the profiles are compared."""
