@@ -122,6 +122,65 @@ def test_a_name_cannot_be_taken_from_a_connected_client(
     assert sum("waits to be client '0'" in line for line in lines) == 1
 
 
+def test_a_node_that_died_in_training_is_free_when_it_comes_back(federation: Federation) -> None:
+    for client in range(3):
+        federation.add(client)
+    node = federation.add(3, delay=only_train(NEVER))
+    strategy = cohorts(cohort=4, deadline=10.0)
+
+    def back() -> None:
+        federation.add(3, node=node)
+
+    each_round(strategy, federation, 6, {2: lambda: federation.grid.nodes.pop(node), 4: back})
+    assert ["3" in s.cohort for s in strategy.history] == [True, False, False, False, True, True]
+    assert ["3" in s.trained for s in strategy.history] == [False] * 4 + [True, True]
+
+
+def test_an_old_node_does_not_speak_for_a_client_that_moved(federation: Federation) -> None:
+    old = federation.add(0)
+    for client in range(1, 5):
+        federation.add(client)
+    kept = federation.grid.nodes[old]
+    strategy = cohorts(cohort=6, min_clients=5)
+
+    def move() -> None:
+        del federation.grid.nodes[old]
+        federation.add(0)
+
+    def haunt() -> None:
+        federation.grid.nodes[old] = kept
+
+    each_round(strategy, federation, 5, {1: move, 3: haunt})
+    asked = federation.grid.recipients(MessageType.TRAIN)
+    assert asked.count(old) == 1
+    assert all(len(s.trained) == 5 for s in strategy.history)
+
+
+def test_the_first_clients_are_numbered_by_name_not_by_arrival(federation: Federation) -> None:
+    for client in range(12):
+        federation.add(client, delay=lambda _, c=client: 20.0 - c)
+    strategy = cohorts(min_clients=12)
+    each_round(strategy, federation, 1)
+    members = strategy._attendance.members
+    assert [members.name(i) for i in range(12)] == [str(i) for i in range(12)]
+
+
+def test_a_round_that_is_short_of_clients_waits_for_those_who_are_joining(
+    federation: Federation,
+) -> None:
+    nodes = [federation.add(client) for client in range(5)]
+    strategy = cohorts(cohort=5, min_cohort=2)
+
+    def change() -> None:
+        for node in nodes[:2]:
+            del federation.grid.nodes[node]
+        for client in (5, 6):
+            federation.add(client, delay=lambda _: 5.0)
+
+    each_round(strategy, federation, 2, {1: change})
+    assert set(strategy.history[1].trained) == set("23456")
+
+
 def test_clients_that_are_long_gone_are_forgotten(federation: Federation) -> None:
     nodes = [federation.add(client) for client in range(5)]
     strategy = cohorts(forget_after=2)
