@@ -24,7 +24,7 @@ def test_the_demo_prints_a_table_and_writes_a_page(fedcohort, tmp_path):
     done = fedcohort("demo", "--json")
     assert done.returncode == 0, done.stderr
     results = {r["selector"]: r for r in json.loads(done.stdout)["results"]}
-    assert results.keys() == {"dp3s", "clustered", "fedavg", "fedsae"}
+    assert results.keys() == {"match", "dp3s", "clustered", "fedavg", "fedsae"}
     needed = {name: r["rounds_to_target"] or r["rounds"] + 1 for name, r in results.items()}
     assert needed["dp3s"] < needed["fedavg"]
     assert results["dp3s"]["gemd"] < 0.5 * results["fedavg"]["gemd"]
@@ -32,7 +32,7 @@ def test_the_demo_prints_a_table_and_writes_a_page(fedcohort, tmp_path):
     assert "dp3s" in page
     assert not re.search(r'(src|href)="https?://', page), "the page must work offline"
     again = fedcohort("demo")
-    assert "20 of 20 runs are in fedcohort-demo already" in again.stderr
+    assert "25 of 25 runs are in fedcohort-demo already" in again.stderr
     assert re.search(r"dp3s +\d+", again.stdout)
 
 

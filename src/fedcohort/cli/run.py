@@ -20,7 +20,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedcohort.report.html import write_report
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store, simulate
@@ -62,6 +61,9 @@ def run_and_show(
         else:
             Console().print(results_table(summaries, target))
         if html:
+            # Imported here, since it alone needs plotly: machines with GPUs are often bare.
+            from fedcohort.report.html import write_report
+
             notices.print(f"Curves and details: {write_report(store, out / 'report.html', target)}")
         elif not json:
             notices.print(f"For curves and details: fedcohort report {shlex.quote(str(out))}")

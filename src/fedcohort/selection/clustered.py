@@ -52,21 +52,51 @@ class Clustered(Selector):
         drawn = [rng.choice(len(rows), p=weights / weights.sum()) for weights in distributions]
         return self._cohort(rows[drawn], np.full(k, 1 / k))
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._products: Floats | None = None
+
     def _distances(self, rows: Rows) -> Floats:
         """Return the distances [m, m] between the updates of `rows`."""
         if Need.UPDATE.value not in self._roster:
             return np.zeros((len(rows), len(rows)))
-        updates = self._roster[Need.UPDATE.value][rows]
-        known = ~np.isnan(updates[:, 0])
-        distances = np.zeros((len(rows), len(rows)))
-        distances[np.ix_(known, known)] = _update_distances(updates[known], self.distance)
-        return distances
+        updates = self._roster[Need.UPDATE.value]
+        known = rows[~np.isnan(updates[rows, 0])]
+        distances = np.zeros((len(self._roster), len(self._roster)))
+        distances[np.ix_(known, known)] = (
+            squareform(pdist(updates[known], "cityblock"))
+            if self.distance == "l1"
+            else _from_products(self._inner_products()[np.ix_(known, known)], self.distance)
+        )
+        return distances[np.ix_(rows, rows)]
+
+    def _inner_products(self) -> Floats:
+        """Return the inner products [C, C] of all updates, 0 where one is unknown."""
+        if self._products is None:
+            updates = np.nan_to_num(self._roster[Need.UPDATE.value])
+            self._products = (updates @ updates.T).astype(np.float64)
+        return self._products
+
+    def _told(self, need: Need, rows: Rows) -> None:  # noqa: ARG002
+        if self._products is None or self.distance == "l1":
+            return
+        # Only the participants' rows changed: a tenth of the work for a tenth of the clients.
+        updates = np.nan_to_num(self._roster[Need.UPDATE.value])
+        fresh = updates[rows] @ updates.T
+        self._products[rows], self._products[:, rows] = fresh, fresh.T
+
+    def _joined(self, rows: Rows) -> None:  # noqa: ARG002
+        self._products = None
+
+    def _left(self) -> None:
+        self._products = None
+
+    def _forget(self) -> None:
+        self._products = None
 
 
-def _update_distances(updates: NDArray[np.float32], kind: str) -> Floats:
-    if kind == "l1":
-        return squareform(pdist(updates, "cityblock"))
-    gram: Floats = (updates @ updates.T).astype(np.float64)
+def _from_products(gram: Floats, kind: str) -> Floats:
+    """Return angles or lengths of differences from inner products."""
     squares = np.diag(gram)
     if kind == "l2":
         lengths: Floats = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0))

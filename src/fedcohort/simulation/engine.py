@@ -348,7 +348,9 @@ class Lockstep:
         for part, data in parts.items():
             if len(data[1]) == 0:
                 continue
-            accuracy, loss = evaluate(self._model, self._stacked, data, batched=self._batched)
+            accuracy, loss = evaluate(
+                self._model, self._stacked, data, batched=self._device.type != "cpu"
+            )
             for score, a, b in zip(scores, accuracy.tolist(), loss.tolist(), strict=True):
                 score[f"{part}_accuracy"] = a
                 score[f"{part}_loss"] = b if np.isfinite(b) else None
@@ -487,6 +489,9 @@ def find_device(name: str) -> torch.device:
         )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        # Matrix products with 10-bit mantissas, as PyTorch's convolutions have by default.
+        torch.backends.cuda.matmul.allow_tf32 = True
     return torch.device(name)
 
 

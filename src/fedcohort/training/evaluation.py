@@ -5,6 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from fedcohort.training.convolution import batched_convolutions
 from fedcohort.training.local import Parameters, load_parameters
 
 
@@ -48,8 +49,9 @@ def evaluate(
 
 def _logits(model: nn.Module, stacked: Parameters, x: Tensor, *, batched: bool) -> Tensor:
     if batched:
-        forward = vmap(lambda parameters: functional_call(model, parameters, (x,)))
-        return forward(stacked)  # type: ignore[no-any-return]
+        with batched_convolutions(x.device):
+            forward = vmap(lambda parameters: functional_call(model, parameters, (x,)))
+            return forward(stacked)  # type: ignore[no-any-return]
     logits = []
     for r in range(next(iter(stacked.values())).shape[0]):
         load_parameters(model, {name: values[r] for name, values in stacked.items()})

@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from fedcohort.training.convolution import batched_convolutions
 from fedcohort.training.plan import Jobs, LocalWork, make_plan
 
 Parameters = dict[str, Tensor]
@@ -152,7 +153,8 @@ def _train_lockstep(
 
 def _batch_loss(model: nn.Module) -> Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]:
     def loss(parameters: Parameters, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        logits = functional_call(model, parameters, (x,))
+        with batched_convolutions(x.device):
+            logits = functional_call(model, parameters, (x,))
         return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
 
     return loss
