@@ -280,7 +280,7 @@ def test_a_client_that_fails_in_training_is_left_out(
     assert sum("CUDA out of memory" in line for line in lines) == 2
 
 
-def test_spare_clients_cover_for_slow_ones(federation: Federation) -> None:
+def test_spare_clients_cover_for_slow_ones(federation: Federation, lines: list[str]) -> None:
     for client in range(4):
         federation.add(client)
     for client in range(4, 6):
@@ -290,6 +290,7 @@ def test_spare_clients_cover_for_slow_ones(federation: Federation) -> None:
     each_round(strategy, federation, 1)
     assert set(strategy.history[0].cohort) == set("012345")
     assert set(strategy.history[0].trained) == set("0123")
+    assert not any("left out" in line for line in lines)
     assert federation.clock.now - began < 1
 
 

@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from fedcohort import make_selector
+from fedcohort import list_selectors, make_selector
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.flower import CohortStrategy
 
@@ -180,6 +180,47 @@ def test_a_selectors_own_weights_reach_the_average(federation: Federation) -> No
     draws = [int(name) for name in strategy.history[0].cohort]
     assert draws.count(0) >= 2
     assert result.arrays["w"].numpy()[0] == pytest.approx(np.mean(draws))
+
+
+@pytest.mark.parametrize("selector", list_selectors())
+def test_every_selector_works(federation: Federation, selector: str) -> None:
+    for client in range(8):
+        federation.add(client, loss=lambda *_, c=client: 1.0 + c)
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    strategy = CohortStrategy(inner, selector, cohort=3, min_clients=8)
+    strategy.start(federation.grid, model(), num_rounds=6)
+    assert all(len(s.cohort) == 3 and s.trained for s in strategy.history)
+    assert all(not s.left_out for s in strategy.history)
+
+
+def test_updates_that_a_selector_asks_for_are_not_aggregated(federation: Federation) -> None:
+    for client in range(6):
+        federation.add(client)
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), "divfl", cohort=2, min_clients=6)
+    result = strategy.start(federation.grid, model(), num_rounds=2)
+    # Everyone trains once for the selector, then the cohorts of two rounds.
+    assert len(federation.grid.recipients(MessageType.TRAIN)) == 6 + 2 + 2
+    assert result.arrays["w"].numpy()[1] == pytest.approx(2)
+    assert len(strategy.history) == 2
+
+
+def test_a_client_that_does_not_answer_a_query_is_not_chosen_in_that_round(
+    federation: Federation,
+) -> None:
+    for client in range(4):
+        federation.add(client, loss=lambda *_: 1.0)
+    silent = federation.add(
+        4,
+        loss=lambda *_: 100.0,
+        delay=lambda m: 1e9 if m.metadata.message_type == "query.loss" else 0.0,
+    )
+    strategy = CohortStrategy(
+        FedAvg(fraction_evaluate=0.0), "fedsae", cohort=4, min_clients=5, query_deadline=30.0
+    )
+    began = federation.clock.now
+    strategy.start(federation.grid, model(), num_rounds=5)
+    assert silent not in federation.grid.recipients(MessageType.TRAIN)
+    assert federation.clock.now - began == pytest.approx(30, abs=1)
 
 
 def test_a_selector_that_repeats_needs_a_strategy_that_takes_one_node() -> None:

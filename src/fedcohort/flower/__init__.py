@@ -4,9 +4,23 @@ On the server, `CohortStrategy` wraps any Flower strategy and decides which node
 client, `profile_query` answers from a PyTorch model and its data, `answer_queries` from anything.
 """
 
+import importlib.util
+
+if importlib.util.find_spec("flwr") is None:
+    raise ImportError("fedcohort.flower needs Flower, which is not installed: pip install flwr.")
+
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.privacy import protected
-from fedcohort.flower.strategy import CohortStrategy, RoundSummary
+from fedcohort.flower.protocol import Limits
+from fedcohort.flower.rounds import RoundSummary
+from fedcohort.flower.strategy import CohortStrategy
 from fedcohort.flower.torch_client import profile_query
 
-__all__ = ["CohortStrategy", "RoundSummary", "answer_queries", "profile_query", "protected"]
+__all__ = [
+    "CohortStrategy",
+    "Limits",
+    "RoundSummary",
+    "answer_queries",
+    "profile_query",
+    "protected",
+]

@@ -70,6 +70,7 @@ class Attendance:
         self._arrived: dict[int, Introduction] = {}
         self._claims: dict[int, Introduction] = {}
         self._asked: set[int] = set()
+        self._unsent: set[int] = set()
         self._began = False
 
     def restore(self, members: Members, lengths: Mapping[Need, int]) -> None:
@@ -101,6 +102,8 @@ class Attendance:
         """
         start, first = time.monotonic(), not self._began
         rules = self._rules
+        self._asked -= self._unsent
+        self._unsent.clear()
         while True:
             connected = self._look(grid, model)
             elapsed = time.monotonic() - start
@@ -166,7 +169,10 @@ class Attendance:
             self._arrived.update((node, Introduction("", 1.0, {})) for node in strangers)
         elif strangers:
             content = query_content(self._wants, model if Need.PROFILE in self._wants else None)
-            self._mailbox.send(grid, [Message(content, node, PROFILE_QUERY) for node in strangers])
+            letters = self._mailbox.send(
+                grid, [Message(content, node, PROFILE_QUERY) for node in strangers]
+            )
+            self._unsent.update(set(strangers) - {letter.node for letter in letters})
         return connected
 
     def _expecting(self) -> bool:

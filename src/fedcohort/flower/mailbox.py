@@ -3,12 +3,16 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+_MOST_AT_ONCE = 1000
 # Polls come often at first and then at a twentieth of the time already waited.
 _SHORTEST_PAUSE, _LONGEST_PAUSE, _PAUSE_SHARE = 0.02, 1.0, 0.05
+
+_Item = TypeVar("_Item")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +62,7 @@ class Mailbox:
 
     def send(self, grid: Grid, messages: Sequence[Message]) -> list[Letter]:
         """Send messages; those that Flower would not take are not among the letters returned."""
-        if not messages:
-            return []
-        taken = set(grid.push_messages(messages))
+        taken = {i for part in _parts(messages) for i in grid.push_messages(part)}
         sent = time.monotonic()
         letters = [
             Letter(m.metadata.message_id, m.metadata.dst_node_id, m.metadata.message_type, sent)
@@ -72,14 +74,13 @@ class Mailbox:
 
     def poll(self, grid: Grid) -> None:
         """Deliver all replies that have come."""
-        if not self._open:
-            return
-        for reply in grid.pull_messages(list(self._open)):
-            # The reply of a dead node names the SuperLink as its source: only the message that it
-            # answers says whose it is.
-            letter = self._open.pop(reply.metadata.reply_to_message_id, None)
-            if letter is not None:
-                self._deliver(letter, reply)
+        for part in _parts(list(self._open)):
+            for reply in grid.pull_messages(part):
+                # The reply of a dead node names the SuperLink as its source: only the message that
+                # it answers says whose it is.
+                letter = self._open.pop(reply.metadata.reply_to_message_id, None)
+                if letter is not None:
+                    self._deliver(letter, reply)
 
     def wait(self, grid: Grid, until: Callable[[], bool], limit: float) -> bool:
         """Deliver replies until `until` holds (True) or `limit` seconds have passed (False)."""
@@ -98,6 +99,11 @@ class Mailbox:
         gone = [key for key, letter in self._open.items() if letter.node not in connected]
         for key in gone:
             del self._open[key]
+
+
+def _parts(items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """Cut a sequence into parts that fit into one request to the SuperLink."""
+    return [items[start : start + _MOST_AT_ONCE] for start in range(0, len(items), _MOST_AT_ONCE)]
 
 
 def pause(elapsed: float, limit: float) -> None:

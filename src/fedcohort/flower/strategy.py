@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,64 +28,14 @@ from fedcohort.flower.protocol import (
     read_loss,
 )
 from fedcohort.flower.replies import Reader, Update, alike
+from fedcohort.flower.rounds import Round, RoundSummary, changes_of
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
-from fedcohort.selection import Cohort, Need, Outcome, Selector, make_selector
+from fedcohort.selection import Cohort, Need, Selector, make_selector
 
 _COUNT = Interval(1, integral=True)
 _SECONDS = Interval(0, closed="neither")
 _FLOWERS_TIMEOUT = 3600.0
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundSummary:
-    """What happened in one round, by client name.
-
-    Attributes
-    ----------
-    round : int
-        Its number, from 1.
-    cohort : tuple of str
-        Who was asked to train, one entry a place.
-    trained : tuple of str
-        Whose update was used.
-    left_out : dict of str
-        Why the others' was not.
-    """
-
-    round: int
-    cohort: tuple[str, ...]
-    trained: tuple[str, ...]
-    left_out: Mapping[str, str]
-
-
-@dataclasses.dataclass(eq=False)
-class _Round:
-    """The round that is going on."""
-
-    number: int
-    cohort: Cohort
-    wanted: int
-    arrays: ArrayRecord
-    messages: list[Message]
-    clients: dict[int, int]
-    began: float
-    updates: dict[int, Update] = dataclasses.field(default_factory=dict)
-    failures: dict[int, str] = dataclasses.field(default_factory=dict)
-    replies: list[Message] = dataclasses.field(default_factory=list)
-
-    def client_asked(self, message_id: str) -> int | None:
-        """Return the client that a message of this round went to."""
-        for message in self.messages:
-            if message.metadata.message_id == message_id:
-                return self.clients.get(message.metadata.dst_node_id)
-        return None
-
-    @property
-    def over(self) -> bool:
-        """Whether enough have answered, or all."""
-        answered = len(self.updates) + len(self.failures)
-        return len(self.updates) >= self.wanted or answered >= len(self.clients)
 
 
 @dataclasses.dataclass(eq=False)
@@ -189,7 +139,7 @@ class CohortStrategy(Strategy):
         )
         self._done = 0
         self._first_model: ArrayRecord | None = None
-        self._round: _Round | None = None
+        self._round: Round | None = None
         self._losses: dict[int, float] = {}
         self._mute: set[int] = set()
         self._evaluating: set[str] = set()
@@ -217,6 +167,7 @@ class CohortStrategy(Strategy):
                 f" min_train_nodes and min_available_nodes of {name} to that, or raise cohort and"
                 " min_cohort."
             )
+        self._needed = needed
         return least
 
     # -- Flower's strategy interface ---------------------------------------------------------
@@ -270,28 +221,14 @@ class CohortStrategy(Strategy):
         if self._first_model is None:
             self._first_model = arrays
         available = np.array(self._attendance.gather(grid, number, self._first_model), np.int64)
-        k = min(self.cohort + self.spare, len(available))
         rng = generator(self.seed, "selection", number)
+        k = min(self.cohort + self.spare, len(available))
         for need, ids in self._selector.ask(k, available, rng=rng).items():
-            self._ask(grid, need, ids, arrays)
-        cohort = self._selector.select(k, available, rng=rng)
-        members = self._attendance.members
-        clients = {members.node(int(c)): int(c) for c in np.unique(cohort.ids)}
-        messages = list(
-            self.inner.configure_train(number, arrays, config, ChosenGrid(grid, list(clients)))
-        )
-        asked = {message.metadata.dst_node_id for message in messages}
-        clients = {node: client for node, client in clients.items() if node in asked}
-        self._round = _Round(
-            number=number,
-            cohort=cohort,
-            wanted=min(self.cohort, len(clients)),
-            arrays=arrays,
-            messages=messages,
-            clients=clients,
-            began=time.monotonic(),
-        )
-        return messages
+            self._ask(grid, self._new_round(number, ids, arrays), need, config)
+        available = self._without_busy(available)
+        cohort = self._selector.select(min(k, len(available)), available, rng=rng)
+        self._round = self._new_round(number, cohort, arrays)
+        return self._address(grid, self._round, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -304,13 +241,14 @@ class CohortStrategy(Strategy):
             )
         self._round = None
         for reply in replies:
-            self._hear_update(current, reply)
-        updates = self._usable(current)
+            current.hear(reply)
+        updates = current.finish()
         self._observe(current, updates)
-        self._summarise(current, updates)
+        self.history.append(current.summary(updates))
         arrays, metrics = None, None
-        if len(updates) >= min(self._least, current.wanted):
-            self._reweigh(current, updates)
+        least = min(self._least, current.wanted)
+        if len(updates) >= least:
+            current.reweigh(updates, self._attendance.members.size)
             arrays, metrics = self.inner.aggregate_train(
                 current.number, [update.reply for update in updates]
             )
@@ -319,7 +257,7 @@ class CohortStrategy(Strategy):
                 "Round %d is dropped: %d usable updates, and it needs %d.",
                 current.number,
                 len(updates),
-                min(self._least, current.wanted),
+                least,
             )
         if self.checkpoint is not None:
             self._save(current.number, current.arrays if arrays is None else arrays)
@@ -378,8 +316,9 @@ class CohortStrategy(Strategy):
         current = self._round
         if current is not None and messages:
             current.began = time.monotonic()
-            self._mailbox.send(grid, messages)
-            self._note_unsent(current)
+            taken = {letter.node for letter in self._mailbox.send(grid, messages)}
+            for node in current.clients.keys() - taken:
+                current.fail(current.clients[node], "Flower did not take its message")
             self._mailbox.wait(grid, lambda: current.over, limit)
             return current.replies
         self._evaluations = []
@@ -395,55 +334,87 @@ class CohortStrategy(Strategy):
         elif letter.kind == LOSS_QUERY:
             self._hear_loss(letter, reply)
         elif current is not None and current.client_asked(letter.message_id) is not None:
-            self._hear_update(current, reply)
+            current.hear(reply)
         elif letter.message_id in self._evaluating:
             self._evaluations.append(reply)
         else:
             client = self._attendance.members.client_at(letter.node)
             log.info("Client %s answered %r too late: not used.", self._who(client), letter.kind)
 
-    def _note_unsent(self, current: _Round) -> None:
-        open_nodes = self._mailbox.busy
-        for node, client in current.clients.items():
-            if node not in open_nodes:
-                self._fail(current, client, "Flower did not take its message")
+    # -- rounds ------------------------------------------------------------------------------
 
-    def _hear_update(self, current: _Round, reply: Message) -> None:
-        """Read a train reply once, whoever hands it over."""
-        client = current.client_asked(reply.metadata.reply_to_message_id)
-        if client is None or client in current.updates or client in current.failures:
-            return
-        current.replies.append(reply)
-        seconds = time.monotonic() - current.began
-        try:
-            if reply.has_error():
-                raise RefusedReplyError(reason_of(reply))
-            current.updates[client] = self._reader.update(client, reply, seconds, current.arrays)
-        except RefusedReplyError as refusal:
-            self._fail(current, client, str(refusal))
-
-    def _fail(self, current: _Round, client: int, reason: str) -> None:
-        current.failures[client] = reason
-        log.warning(
-            "Client %s is left out of round %d: %s.", self._who(client), current.number, reason
+    def _new_round(
+        self, number: int, chosen: Cohort | NDArray[np.int64], arrays: ArrayRecord
+    ) -> Round:
+        """Return a round of a cohort, or of clients that the selector asks something."""
+        members = self._attendance.members
+        if not isinstance(chosen, Cohort):
+            chosen = Cohort(chosen, np.full(len(chosen), 1 / len(chosen)))
+        clients = {members.node(client): client for client in np.unique(chosen.ids).tolist()}
+        return Round(
+            number=number,
+            cohort=chosen,
+            wanted=min(self.cohort, len(clients)),
+            arrays=arrays,
+            messages=[],
+            clients=clients,
+            reader=self._reader,
+            name=members.name,
         )
+
+    def _address(self, grid: Grid, current: Round, config: ConfigRecord) -> list[Message]:
+        """Let the wrapped strategy write the messages of a round."""
+        seen = ChosenGrid(grid, list(current.clients))
+        current.messages = list(
+            self.inner.configure_train(current.number, current.arrays, config, seen)
+        )
+        # Some strategies, such as FedXgbCyclic, address only a part of the nodes they see.
+        asked = {message.metadata.dst_node_id for message in current.messages}
+        current.clients = {n: client for n, client in current.clients.items() if n in asked}
+        current.wanted = min(current.wanted, len(asked))
+        return current.messages
+
+    def _without_busy(self, available: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Leave out clients that still owe an answer to a query, if enough others remain."""
+        busy = self._attendance.members.at(self._mailbox.busy)
+        free = available[~np.isin(available, busy)] if busy else available
+        return free if len(free) >= self._least else available
+
+    def _observe(self, current: Round, updates: list[Update]) -> None:
+        outcome = current.outcome(updates)
+        losses = outcome.losses
+        if Need.LOSS in self._selector.needs and losses is not None:
+            told = np.isfinite(losses)
+            if not told[outcome.trained].all():
+                log.warning(
+                    "Round %d has updates without a training loss, which selector %r needs: add"
+                    " one of %s to the metrics of train replies.",
+                    current.number,
+                    self._selector.name,
+                    ", ".join(self.loss_keys),
+                )
+                outcome = dataclasses.replace(outcome, trained=outcome.trained & told)
+        self._selector.observe(outcome)
 
     # -- what selectors ask ------------------------------------------------------------------
 
-    def _ask(self, grid: Grid, need: Need, ids: NDArray[np.int64], arrays: ArrayRecord) -> None:
+    def _ask(self, grid: Grid, asked: Round, need: Need, config: ConfigRecord) -> None:
         """Ask clients what the selector must hear before it chooses."""
-        if need is not Need.LOSS:
+        if need is Need.LOSS:
+            self._ask_losses(grid, asked)
+        elif need is Need.UPDATE:
+            self._ask_updates(grid, asked, config)
+        else:
             raise InvalidParameterError(
                 f"Selector {self._selector.name!r} asks for the {need.value} of clients before a"
-                " round, which clients under Flower cannot answer: they answer losses."
+                " round, which clients under Flower cannot answer: they answer losses and updates."
             )
-        asked = [client for client in ids.tolist() if client not in self._mute]
-        content = query_content([need], arrays)
-        members = self._attendance.members
+
+    def _ask_losses(self, grid: Grid, asked: Round) -> None:
+        content = query_content([Need.LOSS], asked.arrays)
         self._losses = {}
-        letters = self._mailbox.send(
-            grid, [Message(content, members.node(c), LOSS_QUERY) for c in asked]
-        )
+        nodes = [node for node, client in asked.clients.items() if client not in self._mute]
+        letters = self._mailbox.send(grid, [Message(content, node, LOSS_QUERY) for node in nodes])
         mine = {letter.message_id for letter in letters}
         self._mailbox.wait(
             grid,
@@ -451,7 +422,20 @@ class CohortStrategy(Strategy):
             self.query_deadline,
         )
         if self._losses:
-            self._selector.tell(need, list(self._losses), list(self._losses.values()))
+            self._selector.tell(Need.LOSS, list(self._losses), list(self._losses.values()))
+
+    def _ask_updates(self, grid: Grid, asked: Round, config: ConfigRecord) -> None:
+        """Let clients train for the selector's eyes only; nothing is aggregated."""
+        if len(asked.clients) < self._needed:
+            return
+        asked.wanted = len(asked.clients)
+        self._round = asked
+        self._exchange(grid, self._address(grid, asked, config), None)
+        self._round = None
+        updates = list(asked.updates.values())
+        changes = changes_of(updates)
+        if changes is not None:
+            self._selector.tell(Need.UPDATE, [update.client for update in updates], changes)
 
     def _hear_loss(self, letter: Letter, reply: Message) -> None:
         client = self._attendance.members.client_at(letter.node)
@@ -464,77 +448,6 @@ class CohortStrategy(Strategy):
         except RefusedReplyError as refusal:
             self._mute.add(client)
             log.warning("Client %s cannot tell its loss: %s.", self._who(client), refusal)
-
-    # -- after a round -----------------------------------------------------------------------
-
-    def _usable(self, current: _Round) -> list[Update]:
-        """Return the updates to use, the first that came, in the order of the clients."""
-        same, others = alike(current.updates.values(), lambda update: update.reply.content)
-        for update in others:
-            self._fail(current, update.client, "its metrics are not those of the others")
-        for update in same[current.wanted :]:
-            current.failures[update.client] = "enough others were faster"
-        return sorted(same[: current.wanted], key=lambda update: update.client)
-
-    def _observe(self, current: _Round, updates: list[Update]) -> None:
-        ids = np.array(sorted(current.clients.values()), np.int64)
-        used = {update.client: update for update in updates}
-        losses = np.array([_loss(used.get(client)) for client in ids.tolist()])
-        trained = np.array([client in used for client in ids.tolist()])
-        if Need.LOSS in self._selector.needs and not np.isfinite(losses[trained]).all():
-            log.warning(
-                "Round %d has updates without a training loss, which selector %r needs: add one of"
-                " %s to the metrics of train replies.",
-                current.number,
-                self._selector.name,
-                ", ".join(self.loss_keys),
-            )
-            trained = trained & np.isfinite(losses)
-        outcome = Outcome(
-            ids,
-            trained,
-            losses,
-            self._changes(ids, used),
-            np.array([_seconds(used.get(client)) for client in ids.tolist()]),
-        )
-        self._selector.observe(outcome)
-
-    def _changes(
-        self, ids: NDArray[np.int64], used: Mapping[int, Update]
-    ) -> NDArray[np.float32] | None:
-        """Return what training changed [m, d], not a number where nothing came."""
-        known = {c: u.change for c, u in used.items() if u.change is not None}
-        if not known:
-            return None
-        nothing = np.full(len(next(iter(known.values()))), np.nan, np.float32)
-        return np.stack([known.get(client, nothing) for client in ids.tolist()])
-
-    def _reweigh(self, current: _Round, updates: list[Update]) -> None:
-        """Put the selector's own weights where the wrapped strategy looks for sizes."""
-        ids, place = np.unique(current.cohort.ids, return_inverse=True)
-        weights = np.bincount(place, current.cohort.weights)
-        sizes = np.array([self._attendance.members.size(int(client)) for client in ids])
-        if np.allclose(weights, sizes / sizes.sum()):
-            return
-        weight_of = dict(zip(ids.tolist(), (weights * sizes.sum()).tolist(), strict=True))
-        for update in updates:
-            metrics = self._reader.metrics(update.reply.content)
-            metrics[self._reader.weight_key] = weight_of[update.client]
-
-    def _summarise(self, current: _Round, updates: list[Update]) -> None:
-        used = {update.client for update in updates}
-        for client in current.clients.values():
-            if client not in used and client not in current.failures:
-                self._fail(current, client, "it did not answer in time")
-        name = self._attendance.members.name
-        self.history.append(
-            RoundSummary(
-                current.number,
-                tuple(name(client) for client in current.cohort.ids.tolist()),
-                tuple(name(update.client) for update in updates),
-                {name(client): reason for client, reason in current.failures.items()},
-            )
-        )
 
     def _who(self, client: int | None) -> str:
         return (
@@ -595,14 +508,6 @@ def _of(strategy: Any, name: str, default: Any) -> Any:
             return getattr(strategy, name)
         strategy = getattr(strategy, "strategy", None)
     return default
-
-
-def _loss(update: Update | None) -> float:
-    return np.nan if update is None or update.loss is None else update.loss
-
-
-def _seconds(update: Update | None) -> float:
-    return np.nan if update is None else update.seconds
 
 
 def _words(needs: Iterable[Need]) -> str:
