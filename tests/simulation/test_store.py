@@ -47,6 +47,16 @@ def test_what_is_saved_is_read_back(tmp_path, config):
         assert store.checkpoint(config.key) is None
 
 
+def test_a_large_file_shrinks_when_its_checkpoints_are_dropped(tmp_path, config):
+    state = {"model.w": np.random.default_rng(0).random(5_000_000)}
+    with Store(tmp_path) as store:
+        store.begin(config, {}, FEDERATION)
+        store.save({config.key: [RECORD]}, {config.key: (1, state)})
+        store.save({config.key: []}, {}, done=True)
+        assert store.path.stat().st_size < 1_000_000
+        assert store.records(config.key) == [RECORD]
+
+
 def test_a_round_written_again_replaces_itself(tmp_path, config):
     with Store(tmp_path) as store:
         store.begin(config, {}, FEDERATION)

@@ -17,6 +17,7 @@ from fedcohort.simulation.config import RunConfig
 
 FILE_NAME = "results.sqlite"
 _FORMAT = 1
+_LARGE_FILE = 2**24
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS federations (federation TEXT PRIMARY KEY, arrays BLOB NOT NULL) STRICT;
@@ -207,6 +208,18 @@ class Store:
                 for run in records:
                     self._db.execute("UPDATE runs SET done = 1 WHERE run = ?", (run,))
                     self._db.execute("DELETE FROM checkpoints WHERE run = ?", (run,))
+        if done:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Give the room of dropped checkpoints back once it is most of a large file."""
+        free, pages, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("freelist_count", "page_count", "page_size")
+        )
+        if 2 * free > pages and free * size > _LARGE_FILE:
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # -- reading ---------------------------------------------------------------------------
 
