@@ -54,6 +54,7 @@ class FakeGrid(Grid):
         self.clock = clock
         self.nodes: dict[int, Node] = {}
         self.sent: list[Message] = []
+        self.closed: set[int] = set()
         self._due: dict[str, tuple[float, Message]] = {}
         self._numbers = itertools.count()
 
@@ -75,6 +76,8 @@ class FakeGrid(Grid):
             message.metadata.__dict__["_message_id"] = f"message {next(self._numbers)}"
             node = self.nodes.get(message.metadata.dst_node_id)
             delay = NEVER if node is None else node.delay(message)
+            if message.metadata.dst_node_id in self.closed:
+                continue
             self.sent.append(message)
             self._due[message.metadata.message_id] = (self.clock.now + delay, message)
             ids.append(message.metadata.message_id)

@@ -361,6 +361,27 @@ def test_a_late_profile_lets_its_client_in(federation: Federation) -> None:
     assert any("3" in s.trained for s in strategy.history)
 
 
+def test_a_message_that_flower_does_not_take_is_not_waited_for(federation: Federation) -> None:
+    nodes = [federation.add(client) for client in range(4)]
+    strategy = cohorts(cohort=4)
+    began = federation.clock.now
+
+    def close() -> None:
+        federation.grid.closed.add(nodes[0])
+
+    each_round(strategy, federation, 2, {1: close})
+    assert strategy.history[1].left_out == {"0": "Flower did not take its message"}
+    assert federation.clock.now - began < 1
+
+
+def test_a_query_that_flower_did_not_take_is_sent_again(federation: Federation) -> None:
+    nodes = [federation.add(client) for client in range(4)]
+    federation.grid.closed.add(nodes[0])
+    strategy = cohorts()
+    each_round(strategy, federation, 3, {1: federation.grid.closed.clear})
+    assert len(strategy._selector.clients) == 4
+
+
 def test_evaluation_does_not_wait_for_nodes_for_ever(
     federation: Federation, lines: list[str]
 ) -> None:

@@ -195,13 +195,57 @@ def test_every_selector_works(federation: Federation, selector: str) -> None:
 
 def test_updates_that_a_selector_asks_for_are_not_aggregated(federation: Federation) -> None:
     for client in range(6):
-        federation.add(client)
-    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), "divfl", cohort=2, min_clients=6)
+        federation.add(client, delay=lambda _, c=client: float(c))
+    selector = make_selector("divfl")
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), selector, cohort=2, min_clients=6)
     result = strategy.start(federation.grid, model(), num_rounds=2)
+    assert np.isfinite(selector.state()["client.update"]).all()
     # Everyone trains once for the selector, then the cohorts of two rounds.
     assert len(federation.grid.recipients(MessageType.TRAIN)) == 6 + 2 + 2
     assert result.arrays["w"].numpy()[1] == pytest.approx(2)
     assert len(strategy.history) == 2
+
+
+def test_too_few_newcomers_are_not_asked_for_updates(federation: Federation) -> None:
+    for client in range(4):
+        federation.add(client)
+
+    def join(round_: int, _: ArrayRecord) -> None:
+        if round_ == 1:
+            federation.add(9)
+
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), "divfl", cohort=3, min_clients=4)
+    strategy.start(federation.grid, model(), num_rounds=4, evaluate_fn=join)
+    assert len(federation.grid.recipients(MessageType.TRAIN)) == 4 + 4 * 3
+    assert len(strategy._selector.clients) == 5
+
+
+def test_a_strategy_may_address_a_part_of_the_cohort(federation: Federation) -> None:
+    class OneOnly(FedAvg):
+        def configure_train(self, *given: Any) -> list[Any]:
+            return list(super().configure_train(*given))[:1]
+
+    for client in range(5):
+        federation.add(client)
+    strategy = CohortStrategy(OneOnly(fraction_evaluate=0.0), cohort=3)
+    began = federation.clock.now
+    result = strategy.start(federation.grid, model(), num_rounds=2)
+    assert [len(s.trained) for s in strategy.history] == [1, 1]
+    assert not strategy.history[0].left_out
+    assert federation.clock.now - began < 1
+    assert result.arrays["w"].numpy()[1] == pytest.approx(2)
+
+
+def test_large_federations_are_addressed_in_parts(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcohort.flower.mailbox._MOST_AT_ONCE", 2)
+    for client in range(7):
+        federation.add(client)
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), cohort=5, min_clients=7)
+    strategy.start(federation.grid, model(), num_rounds=1)
+    assert len(strategy._selector.clients) == 7
+    assert len(strategy.history[0].trained) == 5
 
 
 def test_a_client_that_does_not_answer_a_query_is_not_chosen_in_that_round(
