@@ -7,7 +7,7 @@ in CohortStrategy outside the wrapped FedAvg and the mock; beside it stands the 
 FedAvg takes to sample as many of the same nodes. In the steady federation everyone stays; in the
 restless one, 5 nodes are away in every round, other ones each time. The first round, which also
 profiles everyone, is listed apart. --quick measures fewer rounds. Measure on an idle machine, or
-with OPENBLAS_NUM_THREADS=1: on a busy one, the threads of small matrix products wait for each other.
+with OPENBLAS_NUM_THREADS=1: on a busy one, threads of small matrix products wait for each other.
 """
 
 import argparse

@@ -162,19 +162,20 @@ class Federation:
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """End a process and its children at once, as a power cut would."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end(family([process.pid]), signal.SIGKILL)
         process.wait()
 
     def close(self) -> None:
         """Stop everything that was started here, children included."""
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in self._processes:
+        running = [process for process in self._processes if process.poll() is None]
+        everyone = family([process.pid for process in running])
+        end([process.pid for process in running], signal.SIGTERM)
+        for process in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
-            self.kill(process)
+        end(everyone, signal.SIGKILL)
+        for process in running:
+            process.wait()
 
     def _start(
         self, name: str, program: str, *arguments: str, host: int | None = None
@@ -191,6 +192,28 @@ class Federation:
             )
         self._processes.append(process)
         return process
+
+
+def family(parents: Sequence[int]) -> list[int]:
+    """Return processes and all their descendants; Flower gives some a session of their own."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
+    children: dict[int, list[int]] = {}
+    for line in listed.stdout.splitlines():
+        pid, parent = map(int, line.split())
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    left = list(parents)
+    while left:
+        found.append(left.pop())
+        left += children.get(found[-1], [])
+    return found
+
+
+def end(pids: Sequence[int], how: signal.Signals) -> None:
+    """Send a signal to processes, some of which may be gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, how)
 
 
 def free_port() -> int:
