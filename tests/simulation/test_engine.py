@@ -155,6 +155,22 @@ def test_workload_prediction_drops_clients_that_cannot_afford_their_task(digits)
     assert all(set(out) <= set(r.cohort) for out, (r,) in zip(left_out, records, strict=True))
 
 
+def test_updates_that_are_asked_for_are_those_of_local_training(digits):
+    config = dataclasses.replace(SMALL, selector="divfl")
+    lockstep = Lockstep([dataclasses.replace(config, seed=1), config], digits, CPU)
+    before = {name: values[1].clone() for name, values in lockstep.parameters.items()}
+    updates = lockstep._updates_of(1, np.array([3, 4]))
+    everyone = Lockstep([dataclasses.replace(config, selector="fedavg", cohort=20)], digits, CPU)
+    everyone.round = lockstep.round - 1
+    everyone.advance()
+    mean = Lockstep([config], digits, CPU)._updates_of(0, np.arange(20)).mean(0)
+    moved = torch.cat([(everyone.parameters[n][0] - before[n]).flatten() for n in before])
+    assert updates.shape == (2, len(moved))
+    assert np.allclose(mean, moved, atol=1e-5), "equal clients: the average moves by the mean"
+    lockstep.advance()
+    assert lockstep.round == 1
+
+
 def test_evaluation_is_on_the_stratified_subset_between_exact_rounds(digits):
     config = dataclasses.replace(SMALL, selector="fedavg", eval_samples=100, eval_every=2, rounds=5)
     lockstep = Lockstep([config], digits, CPU)

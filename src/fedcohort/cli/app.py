@@ -147,6 +147,26 @@ def report(
 
 
 @app.command()
+def figures(
+    folder: Annotated[Path, typer.Argument(help="The --out folder of a run.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to; figures in the folder.")
+    ] = None,
+) -> None:
+    """Draw the paper's figures from all runs in a folder, as PDF, SVG and PNG."""
+    from fedcohort.simulation import Store
+
+    with Store.existing(folder) as store:
+        from fedcohort.report.figures import write_figures
+
+        drawn = write_figures(store, output or folder / "figures")
+    for path in drawn.paths:
+        typer.echo(path)
+    for name, reason in drawn.left_out.items():
+        typer.echo(f"{name} is left out: {reason}.", err=True)
+
+
+@app.command()
 def select(
     profiles: Annotated[Path, typer.Option(help="A .npy file [C, Q], one profile a client.")],
     k: Annotated[int, typer.Option("-k", help="Clients to choose.")],

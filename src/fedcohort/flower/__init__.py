@@ -7,7 +7,9 @@ client, `profile_query` answers from a PyTorch model and its data, `answer_queri
 import importlib.util
 
 if importlib.util.find_spec("flwr") is None:
-    raise ImportError("fedcohort.flower needs Flower, which is not installed: pip install flwr.")
+    raise ImportError(
+        "fedcohort.flower needs Flower, which is not installed: pip install 'fedcohort[flower]'."
+    )
 
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.privacy import protected

@@ -10,7 +10,7 @@ coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening wh
 ridge ρ and leaves out what lies below it, which is noise of small clients, or more than k clients
 could match: ρ = 3 λ_2k. Start from a uniform random cohort; visit its places in random order and
 put into each the candidate that brings ‖Σ_{c∈Y} n_c z_c / Σ_{c∈Y} n_c‖ lowest, until no single
-exchange helps. Weights n_c / Σ n_c.
+exchange helps noticeably. Weights n_c / Σ n_c.
 """
 
 import dataclasses
@@ -35,9 +35,10 @@ _SAMPLED_CLIENTS = 20_000
 _RIDGE = 3.0
 # Candidates of one draw: enough that more do not lower GEMD, whatever the population.
 _CANDIDATES = 2000
-_CANDIDATES_A_PLACE = 20
-# Exchanges that gain less than this share are rounding.
+_CANDIDATES_A_PLACE = 4
+# Exchanges that gain less than this share are rounding, and passes that do are not worth another.
 _GAIN = 1e-9
+_GAIN_OF_A_PASS = 1e-2
 # Rounds that a client may lead by, in standard deviations of uniform sampling.
 _LEAD = 0.5
 # No client gets more than this many times its share of the data.
@@ -79,10 +80,16 @@ class Match(Selector):
         self._mean: Floats | None = None
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
-        fixed, free = self._in_turn(k, rows)
+        self._roster.define(_ROUNDS, 0.0)
+        if self.evenness == "strict":
+            fixed, free = self._whose_turn(k, rows)
+        else:
+            fixed, free = np.empty(0, np.intp), rows
         most = max(_CANDIDATES, _CANDIDATES_A_PLACE * k)
         if len(free) > most:
             free = np.sort(rng.choice(free, most, replace=False, shuffle=False))
+        if self.evenness == "uniform":
+            free = self._not_ahead(k, free)
         pool = np.concatenate([fixed, free])
         points, sizes = self._coordinates(pool, k), self._roster["size"][pool]
         chosen = _SEARCHES[self.search](points * sizes[:, None], sizes, k, len(fixed), rng)
@@ -91,18 +98,18 @@ class Match(Selector):
             return self._cohort(pool[chosen])
         return self._cohort(pool[chosen], _matched_weights(points[chosen], sizes[chosen]))
 
-    def _in_turn(self, k: int, rows: Rows) -> tuple[Rows, Rows]:
-        """Return who must be chosen and who may be, by the rounds each was chosen in."""
-        self._roster.define(_ROUNDS, 0.0)
-        nobody, rounds = np.empty(0, np.intp), self._roster[_ROUNDS][rows]
-        if self.evenness == "free":
-            return nobody, rows
-        # The rounds of the k-th least chosen client: that many must be let in.
+    def _whose_turn(self, k: int, rows: Rows) -> tuple[Rows, Rows]:
+        """Return who must be chosen and who may be, so that nobody trains twice before the last."""
+        rounds = self._roster[_ROUNDS][rows]
         turn = np.partition(rounds, k - 1)[k - 1]
-        if self.evenness == "strict":
-            return rows[rounds < turn], rows[rounds == turn]
-        mean = rounds.mean()
-        return nobody, rows[rounds <= max(turn, mean + _LEAD * np.sqrt(mean))]
+        return rows[rounds < turn], rows[rounds == turn]
+
+    def _not_ahead(self, k: int, rows: Rows) -> Rows:
+        """Return those of `rows`, at least k, that were not chosen far more often than most."""
+        rounds, mean = self._roster[_ROUNDS][rows], self._roster[_ROUNDS].mean()
+        turn = np.partition(rounds, k - 1)[k - 1]
+        level: NDArray[np.bool_] = rounds <= max(turn, mean + _LEAD * np.sqrt(mean))
+        return rows[level]
 
     def observe(self, outcome: Outcome) -> None:
         """Give their turn back to clients that were chosen but did not train."""
@@ -270,9 +277,9 @@ def _swap(
     squares = np.einsum("ij,ij->i", pull, pull)
     total, weight = pull[chosen].sum(axis=0), sizes[chosen].sum()
     distance = total @ total / weight**2
-    improved = True
-    while improved:
-        improved = False
+    before = np.inf
+    while distance < before * (1 - _GAIN_OF_A_PASS):
+        before = distance
         for place in rng.permutation(np.arange(fixed, k)):
             out = chosen[place]
             others, lighter = total - pull[out], weight - sizes[out]
@@ -283,7 +290,7 @@ def _swap(
                 taken[out], taken[best] = False, True
                 chosen[place] = best
                 total, weight = others + pull[best], lighter + sizes[best]
-                distance, improved = reached[best], True
+                distance = reached[best]
     return chosen
 
 

@@ -70,10 +70,10 @@ class _Assignment:
     ids: NDArray[np.int64]
     weights: NDArray[np.float64]
     passes: NDArray[np.float64]
-    capacity: NDArray[np.float64] | None
-    bytes_down: int
-    bytes_up: int
-    seconds: float
+    capacity: NDArray[np.float64] | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
 
 
 class Lockstep:
@@ -246,13 +246,20 @@ class Lockstep:
         rng = generator(config.seed, "selection", self.round)
         everyone = np.arange(len(run.federation))
         receivers, up = [], 0
+        if self.round == 1:
+            up += (
+                _FLOAT_BYTES
+                * run.federation.label_counts.size
+                * (Need.LABEL_COUNTS in selector.needs)
+            )
         if self.round == 1 and Need.PROFILE in selector.needs:
             receivers.append(everyone)
             up += run.profile_bytes * len(everyone)
         for need, ids in selector.ask(config.cohort, rng=rng).items():
-            selector.tell(need, ids, self._answer(r, need, ids))
+            answers = self._answer(r, need, ids)
+            selector.tell(need, ids, answers)
             receivers.append(ids)
-            up += _FLOAT_BYTES * len(ids)
+            up += _FLOAT_BYTES * answers.size
         cohort = selector.select(config.cohort, rng=rng)
         ids, place = np.unique(cohort.ids, return_inverse=True)
         weights = np.bincount(place, cohort.weights).astype(np.float64)
@@ -269,13 +276,36 @@ class Lockstep:
         elapsed = time.perf_counter() - began
         return _Assignment(cohort, ids, weights, passes, capacity, down, up, elapsed)
 
-    def _answer(self, r: int, need: Need, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _answer(self, r: int, need: Need, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Have clients measure what a selector asked for before it chooses."""
-        if need is not Need.LOSS:
-            raise InvalidParameterError(
-                f"Selector {self._runs[r].selector.name!r} asks for the {need.value} of clients"
-                " before a round, which the simulator cannot answer: it answers losses."
-            )
+        if need is Need.LOSS:
+            return self._losses_of(r, ids)
+        if need is Need.UPDATE:
+            return self._updates_of(r, ids)
+        raise InvalidParameterError(
+            f"Selector {self._runs[r].selector.name!r} asks for the {need.value} of clients before"
+            " a round, which the simulator cannot answer: it answers losses and updates."
+        )
+
+    def _updates_of(self, r: int, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Have clients train on the global model without being averaged, float32 [m, d]."""
+        nothing = np.empty(0)
+        asked = _Assignment(
+            Cohort(ids, nothing),
+            ids,
+            np.ones(len(ids)),
+            np.full(len(ids), self._runs[r].config.epochs),
+        )
+        idle = _Assignment(Cohort(ids[:0], nothing), ids[:0], nothing, nothing)
+        assignments = [asked if place == r else idle for place in range(len(self._runs))]
+        jobs, _ = self._jobs(assignments, [a.passes > 0 for a in assignments])
+        trained = self._trainer(
+            self._model, self._stacked, jobs, self._data.train, self._pool, self._work
+        )
+        return _difference(trained.parameters, self._stacked, slice(0, len(ids)), r)
+
+    def _losses_of(self, r: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Have clients measure the global model's loss on their data, float64 [m]."""
         partition = self._runs[r].federation.partition
         samples = np.concatenate([partition.of(int(client)) for client in ids])
         losses = client_losses(

@@ -1,0 +1,221 @@
+"""How close cohorts come to everyone's label mixture: `match` against the others, and its parts.
+
+    python benchmarks/match.py [--quick] [--json] [--part gemd|ablation|speed]
+
+Needs MNIST and Fashion-MNIST (`fedcohort data fetch`). No training: profiles of initial models,
+cohorts drawn from them, and the GEMD of those cohorts. C=100 clients, cohorts of 10, three
+partitions of three seeds, 50 draws each, unless a row says otherwise.
+"""
+
+import argparse
+import functools
+import json
+import time
+
+import numpy as np
+import torch
+
+from fedcohort import make_selector
+from fedcohort.federation import load_dataset
+from fedcohort.metrics import gemd, participation_variation
+from fedcohort.profiles.fc1 import find_layer
+from fedcohort.selection import Need
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
+
+SEEDS = (0, 1, 2)
+SKEWS = ("0.5", "0.8", "H", "1", "dirichlet:0.1")
+SELECTORS = {
+    "fedavg": ("fedavg", {}),
+    "dp3s": ("dp3s", {}),
+    "kcenter": ("kcenter", {}),
+    "ward": ("ward", {}),
+    "gemd-oracle": ("gemd-oracle", {}),
+    "match": ("match", {}),
+    "match, strict": ("match", {"evenness": "strict"}),
+    "match, free": ("match", {"evenness": "free"}),
+}
+
+
+@functools.cache
+def dataset_named(name):
+    return load_dataset(name)
+
+
+@functools.cache
+def outputs(name, seed, layer, init):
+    """Return one layer's outputs [N, Q] of the initial model on every training sample."""
+    config = RunConfig(dataset=name, seed=seed, init=init)
+    dataset = dataset_named(name)
+    x, _ = load_device_data(dataset, config, torch.device("cpu")).train
+    if layer == "input":
+        return x.flatten(1).double().numpy()
+    model = initial_model(config, dataset)
+    seen = []
+    find_layer(model, layer).register_forward_hook(
+        lambda _m, _i, out: seen.append(out.flatten(1).float())
+    )
+    with torch.no_grad():
+        for part in torch.split(x, 2000):
+            model(part)
+    return torch.cat(seen).numpy()
+
+
+def federation(name, seed, skew, layer="fc1", init="default", **options):
+    """Return profiles [C, Q] and label counts [C, N]."""
+    built = federation_of(
+        RunConfig(dataset=name, seed=seed, skew=skew, **options), dataset_named(name)
+    )
+    values = outputs(name, seed, layer, init)[built.partition.indices]
+    sums = np.add.reduceat(values, built.partition.offsets[:-1], axis=0, dtype=np.float64)
+    return (sums / built.sizes[:, None]).astype(np.float32), built.label_counts
+
+
+def measure(name, skew, selector, *, k=10, draws=100, **options):
+    """Return mean GEMD of the first 50 cohorts and the participation variation after all."""
+    kind, parameters = selector
+    scores, variations = [], []
+    for seed in SEEDS:
+        profiles, counts = federation(name, seed, skew, **options)
+        made = make_selector(kind, **parameters)
+        made.fit(profiles, sizes=counts.sum(1), label_counts=counts)
+        rng = np.random.default_rng(seed)
+        cohorts = [made.select(k, rng=rng).ids for _ in range(draws)]
+        scores += [gemd(counts, cohort) for cohort in cohorts[:50]]
+        chosen = np.bincount(np.concatenate(cohorts), minlength=len(counts))
+        variations.append(participation_variation(chosen))
+    return float(np.mean(scores)), float(np.mean(variations))
+
+
+def table(title, header, rows):
+    print(f"\n{title}\n")
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    for row in rows:
+        cells = (cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row)
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def gemd_tables(names):
+    results = {}
+    for name in names:
+        found = {
+            label: {skew: measure(name, skew, selector) for skew in SKEWS}
+            for label, selector in SELECTORS.items()
+        }
+        results[name] = found
+        for place, title in enumerate(("mean GEMD", "participation variation after 100 rounds")):
+            rows = [[label, *(cells[s][place] for s in SKEWS)] for label, cells in found.items()]
+            table(f"{name}: {title}", ["selector", *(f"ξ={s}" for s in SKEWS)], rows)
+    return results
+
+
+def ablations(names):
+    cases = (("H", {}), ("1", {}), ("dirichlet:0.1", {}), ("H", {"samples_per_client": 20}))
+    settings = [(name, skew, options) for name in names for skew, options in cases]
+    header = [f"{n} {s}{' n=20' if o else ''}" for n, s, o in settings]
+    variants = {
+        "match": {},
+        "without whitening": {"whiten": False},
+        "greedy": {"search": "greedy"},
+        "best of 100 random": {"search": "best-of-100"},
+    }
+    rows = [
+        [label, *(measure(n, s, ("match", p), draws=50, **o)[0] for n, s, o in settings)]
+        for label, p in variants.items()
+    ]
+    table("parts of the rule", ["", *header], rows)
+    plain = [(name, skew) for name in names for skew in ("H", "1")]
+    columns = [f"{n} {s}" for n, s in plain]
+
+    def row(label, **options):
+        return [label, *(measure(n, s, ("match", {}), draws=50, **options)[0] for n, s in plain)]
+
+    layers = {"input mean": "input", "conv2": "conv2", "fc1": "fc1", "logits": "fc2"}
+    rows = [row(label, layer=layer) for label, layer in layers.items()]
+    table("where the profile is read", ["layer", *columns], rows)
+    inits = ("default", "xavier-normal", "xavier-uniform", "kaiming-normal", "kaiming-uniform")
+    table("initialisation", ["", *columns], [row(i, init=i) for i in inits])
+    table("cohort size", ["K", *columns], [row(str(k), k=k) for k in (5, 10, 20, 50)])
+    sizes = (10, 20, 50, 100, 300, 540)
+    rows = [row(str(n), samples_per_client=n) for n in sizes]
+    table("samples a client", ["n", *columns], rows)
+    drift(names)
+
+
+def drift(names, rounds=100):
+    """A client a round moves to other data; profiles are sent anew every R rounds."""
+    rows = []
+    for every in (1, 5, 10, 25, 50, rounds):
+        cells = []
+        for name in names:
+            scores = []
+            for seed in SEEDS:
+                before, counts = federation(name, seed, "H")
+                after, moved = federation(name, seed, "H", samples_per_client=500)
+                order = np.random.default_rng(seed).permutation(len(counts))
+                profiles, counts = before.copy(), counts.copy()
+                selector = make_selector("match").fit(profiles, sizes=counts.sum(1))
+                rng = np.random.default_rng(seed)
+                for t in range(rounds):
+                    client = order[t]
+                    profiles[client], counts[client] = after[order[t - 1]], moved[order[t - 1]]
+                    if t % every == every - 1:
+                        selector.tell(Need.PROFILE, np.arange(len(counts)), profiles)
+                    scores.append(gemd(counts, selector.select(10, rng=rng).ids))
+            cells.append(float(np.mean(scores)))
+        rows.append([str(every) if every < rounds else "never", *cells])
+    table("drifting clients, ξ=H", ["refreshed every R rounds", *names], rows)
+
+
+def speed(populations):
+    """Time draws on synthetic profiles of ten kinds of clients."""
+    rows, results = [], {}
+    for clients in populations:
+        rng = np.random.default_rng(0)
+        centres = rng.normal(size=(10, 500)).astype(np.float32)
+        profiles = centres[np.arange(clients) % 10]
+        profiles += 0.3 * rng.standard_normal((clients, 500), dtype=np.float32)
+        counts = np.eye(10)[np.arange(clients) % 10]
+        began = time.perf_counter()
+        selector = make_selector("match").fit(profiles)
+        selector.select(10, rng=rng)
+        ready = time.perf_counter() - began
+        cells = []
+        for k in (10, 100, 1000):
+            if k > clients // 10:
+                cells.append("–")
+                continue
+            selector.select(k, rng=rng)
+            times, scores = [], []
+            for _ in range(10):
+                began = time.perf_counter()
+                ids = selector.select(k, rng=rng).ids
+                times.append(time.perf_counter() - began)
+                scores.append(gemd(counts, ids))
+            results[f"C={clients} K={k}"] = float(np.median(times))
+            cells.append(f"{1000 * np.median(times):.1f} ms, {np.mean(scores):.3f}")
+        rows.append([f"{clients:,}", f"{ready:.1f} s", *cells])
+    table("a draw and its GEMD, Q=500", ["C", "first draw", "K=10", "K=100", "K=1000"], rows)
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="MNIST and small populations only")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--part", choices=("gemd", "ablation", "speed"))
+    options = parser.parse_args()
+    names = ("mnist",) if options.quick else ("mnist", "fashion-mnist")
+    results = {}
+    if options.part in (None, "gemd"):
+        results["gemd"] = gemd_tables(names)
+    if options.part in (None, "ablation") and not options.quick:
+        ablations(names)
+    if options.part in (None, "speed"):
+        results["seconds"] = speed((1000, 100_000) if options.quick else (1000, 100_000, 1_000_000))
+    if options.json:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

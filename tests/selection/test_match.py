@@ -1,0 +1,183 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcohort import make_selector
+from fedcohort.metrics import gemd, participation_variation
+from fedcohort.selection import Need, Outcome
+from fedcohort.selection.match import _matched_weights, _swap
+from fedcohort.testing import check_selector
+
+MODES = [
+    {"evenness": "strict"},
+    {"evenness": "free"},
+    {"weights": "matched"},
+    {"search": "greedy"},
+    {"search": "best-of-100"},
+    {"whiten": False},
+    {"evenness": "strict", "weights": "matched"},
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_every_mode_conforms(mode):
+    check_selector(lambda: make_selector("match", **mode))
+
+
+def _two_class_clients(clients=100, classes=10, samples=500, noise=5.0, seed=0):
+    """Clients with two classes each, half and half, and profiles linear in their mixture."""
+    rng = np.random.default_rng(seed)
+    order = np.concatenate([rng.permutation(classes) for _ in range(2 * clients // classes)])
+    pairs = order.reshape(clients, 2)
+    counts = np.zeros((clients, classes))
+    for row, pair in zip(counts, pairs, strict=True):
+        row[pair] += samples / 2
+    means = rng.normal(size=(classes, 50))
+    profiles = counts / samples @ means
+    return profiles + noise / np.sqrt(samples) * rng.normal(size=profiles.shape) * 0.1, counts
+
+
+def test_two_classes_a_client_are_matched_where_a_dpp_is_defeated():
+    profiles, counts = _two_class_clients()
+    scores = {}
+    for name in ("match", "dp3s", "fedavg"):
+        selector = make_selector(name).fit(profiles)
+        rng = np.random.default_rng(0)
+        scores[name] = np.mean([gemd(counts, selector.select(10, rng=rng).ids) for _ in range(50)])
+    assert scores["match"] < 0.03
+    assert scores["dp3s"] > 0.2
+    assert scores["fedavg"] > 0.3
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(3, 12), st.data())
+def test_no_single_exchange_would_help_noticeably(seed, m, data):
+    rng = np.random.default_rng(seed)
+    k = data.draw(st.integers(1, m))
+    points, sizes = rng.normal(size=(m, 3)), rng.integers(1, 9, m).astype(float)
+
+    def distance(cohort):
+        return np.sum((points[cohort] * sizes[cohort, None]).sum(0) ** 2) / sizes[cohort].sum() ** 2
+
+    chosen = _swap(points * sizes[:, None], sizes, k, 0, rng)
+    assert len(set(chosen.tolist())) == k
+    reached = distance(chosen)
+    for place, new in itertools.product(range(k), set(range(m)) - set(chosen.tolist())):
+        other = chosen.copy()
+        other[place] = new
+        assert distance(other) > reached * 0.98, "a pass ends when it gains less than 1 %"
+
+
+def test_sizes_count():
+    """Two large clients of kind 0 weigh as much as six small ones of kind 1."""
+    profiles = np.array([[1.0]] * 4 + [[-1.0]] * 12)
+    sizes = np.array([30.0] * 4 + [10.0] * 12)
+    selector = make_selector("match", evenness="free").fit(profiles, sizes=sizes)
+    for seed in range(20):
+        ids = selector.select(8, rng=np.random.default_rng(seed)).ids
+        assert (ids < 4).sum() == 2
+
+
+def test_small_noisy_clients_are_matched_better_with_the_ridge_than_without():
+    profiles, counts = _two_class_clients(samples=16, noise=12.0)
+    scores = []
+    for ridge in (3.0, 0.0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fedcohort.selection.match._RIDGE", ridge)
+            selector = make_selector("match").fit(profiles)
+            rng = np.random.default_rng(0)
+            found = [gemd(counts, selector.select(10, rng=rng).ids) for _ in range(60)]
+            scores.append(np.mean(found))
+    assert scores[0] < 0.8 * scores[1]
+
+
+def _counts_after(selector, rounds, clients, seed=0):
+    rng = np.random.default_rng(seed)
+    counts = np.zeros(clients)
+    for _ in range(rounds):
+        counts[selector.select(10, rng=rng).ids] += 1
+    return counts
+
+
+def test_participation_is_as_even_as_uniform_sampling_and_strictly_even_on_request():
+    profiles, _ = _two_class_clients()
+    uniform = participation_variation(
+        _counts_after(make_selector("fedavg").fit(profiles), 100, 100)
+    )
+    usual = _counts_after(make_selector("match").fit(profiles), 100, 100)
+    strict = make_selector("match", evenness="strict").fit(profiles)
+    assert participation_variation(usual) < 1.15 * uniform
+    for rounds in (1, 5, 3):
+        _counts_after(strict, rounds, 100)
+    # 9 rounds of 10: 90 of 100 clients once, none twice.
+    rounds = strict.state()["client.rounds"]
+    assert sorted(rounds.tolist()) == [0] * 10 + [1] * 90
+
+
+def test_a_client_that_failed_gets_its_turn_back():
+    profiles, _ = _two_class_clients(clients=20)
+    selector = make_selector("match", evenness="strict").fit(profiles)
+    first = selector.select(10, rng=np.random.default_rng(0)).ids
+    trained = np.ones(10, bool)
+    trained[3] = False
+    selector.observe(Outcome(first, trained))
+    second = selector.select(10, rng=np.random.default_rng(1)).ids
+    assert not set(first[trained]) & set(second)
+    third = selector.select(1, rng=np.random.default_rng(2)).ids
+    assert first[3] in {*second, *third}
+
+
+def test_matched_weights_come_closer_stay_positive_and_are_capped():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        points, sizes = rng.normal(size=(8, 4)), rng.integers(5, 50, 8).astype(float)
+        share = sizes / sizes.sum()
+        weights = _matched_weights(points, sizes)
+        assert weights.sum() == pytest.approx(1)
+        assert (weights >= 0).all()
+        assert (weights <= 2.02 * share).all()
+        assert np.linalg.norm(weights @ points) < np.linalg.norm(share @ points)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_scale_and_shift_do_not_matter(scale):
+    profiles, _ = _two_class_clients()
+    plain = make_selector("match").fit(profiles)
+    other = make_selector("match").fit((profiles + 3.0) * scale)
+    for seed in range(5):
+        one, two = (s.select(10, rng=np.random.default_rng(seed)).ids for s in (plain, other))
+        assert set(one) == set(two)
+
+
+def test_equal_profiles_are_drawn_uniformly():
+    selector = make_selector("match", evenness="free").fit(np.ones((6, 3)))
+    rng = np.random.default_rng(0)
+    counts = np.bincount(
+        np.concatenate([selector.select(2, rng=rng).ids for _ in range(3000)]), minlength=6
+    )
+    # 1000 ± 26 each: ±130 is five sigma.
+    assert (abs(counts - 1000) < 130).all()
+
+
+def test_a_large_population_is_matched_from_a_sample_of_candidates():
+    profiles, counts = _two_class_clients(clients=20_000)
+    selector = make_selector("match").fit(profiles.astype(np.float32))
+    rng = np.random.default_rng(0)
+    found = [gemd(counts, selector.select(10, rng=rng).ids) for _ in range(30)]
+    assert np.mean(found) < 0.03
+
+
+def test_newcomers_are_placed_without_a_new_fit_and_many_of_them_cause_one():
+    profiles, _ = _two_class_clients()
+    selector = make_selector("match").fit(profiles[:60])
+    selector.select(10, rng=np.random.default_rng(0))
+    basis = selector._basis
+    selector.join(range(60, 80), profiles[60:80])
+    selector.select(10, rng=np.random.default_rng(0))
+    assert selector._basis.directions is basis.directions
+    selector.tell(Need.PROFILE, range(60), profiles[:60] * 2)
+    selector.select(10, rng=np.random.default_rng(0))
+    assert selector._basis.directions is not basis.directions
