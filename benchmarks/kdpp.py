@@ -6,8 +6,8 @@ Both get the same profiles and end with the same distribution. Set-up runs from 
 first draw, which is when DPPy decomposes its kernel and evaluates the polynomials. Times against
 DPPy, joins and rebuilds are the best of three, taken in turns (of one with --quick, joins and
 rebuilds excepted); preprocessing of a large population is timed once and draws are a mean of 200.
---quick leaves out populations above 10,000; --mnist adds how
-close low rank comes to exact on MNIST's profiles, which takes PyTorch and the data.
+--quick leaves out populations above 10,000; --mnist adds how close low rank comes to exact on
+MNIST's profiles, which takes PyTorch and the data.
 """
 
 import argparse
