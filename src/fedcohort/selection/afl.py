@@ -54,10 +54,7 @@ class AFL(Selector):
         rng: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[Need, Ids]:
         """Ask the loss of every client whose loss is not known yet."""
-        rows = self._candidates(k, available)
-        self._roster.define(Need.LOSS.value, np.nan)
-        unknown = rows[np.isnan(self._roster[Need.LOSS.value][rows])]
-        return {Need.LOSS: self._roster.ids[unknown]} if len(unknown) else {}
+        return self._unknown(Need.LOSS, self._candidates(k, available))
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         values = self._values(rows)
@@ -73,12 +70,5 @@ class AFL(Selector):
         return self._cohort(rows[np.concatenate([chosen, others])])
 
     def _values(self, rows: Rows) -> Floats:
-        self._roster.define(Need.LOSS.value, np.nan)
-        losses = self._roster[Need.LOSS.value][rows]
-        unknown = np.isnan(losses)
-        if unknown.any():
-            # A client that nobody asked yet counts as an average one, so that it can be met.
-            average = losses[~unknown].mean() if not unknown.all() else 0.0
-            losses = np.where(unknown, average, losses)
-        values: Floats = np.sqrt(self._roster["size"][rows]) * losses
+        values: Floats = np.sqrt(self._roster["size"][rows]) * self._last_losses(rows)
         return values

@@ -266,6 +266,20 @@ class Selector(ABC):
             weights = sizes / sizes.sum()
         return Cohort(self._roster.ids[rows], np.asarray(weights, np.float64))
 
+    def _unknown(self, need: Need, rows: Rows) -> Mapping[Need, Ids]:
+        """Return what `ask` returns to be told `need` of those of `rows` that never told it."""
+        if need.value in self._roster:
+            told = self._roster[need.value]
+            rows = rows[np.isnan(told[rows] if told.ndim == 1 else told[rows, 0])]
+        return {need: self._roster.ids[rows]} if len(rows) else {}
+
+    def _last_losses(self, rows: Rows) -> Floats:
+        """Return the last known losses [m]; a client that told none counts as an average one."""
+        self._roster.define(Need.LOSS.value, np.nan)
+        losses: Floats = self._roster[Need.LOSS.value][rows]
+        unknown = np.isnan(losses)
+        return np.where(unknown, losses[~unknown].mean() if not unknown.all() else 0.0, losses)
+
     def _candidates(self, k: int, available: ArrayLike | None) -> Rows:
         if available is None:
             rows = np.arange(len(self._roster))

@@ -50,11 +50,7 @@ class DivFL(Selector):
         rng: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[Need, Ids]:
         """Ask the update of every client whose update is not known yet."""
-        rows = self._candidates(k, available)
-        unknown = rows
-        if Need.UPDATE.value in self._roster:
-            unknown = rows[np.isnan(self._roster[Need.UPDATE.value][rows, 0])]
-        return {Need.UPDATE: self._roster.ids[unknown]} if len(unknown) else {}
+        return self._unknown(Need.UPDATE, self._candidates(k, available))
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         distances = self._distances(rows)

@@ -55,19 +55,10 @@ class FedSAE(Selector):
         rng: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[Need, Ids]:
         """Ask the loss of every client whose loss is not known yet."""
-        rows = self._candidates(k, available)
-        self._roster.define(Need.LOSS.value, np.nan)
-        unknown = rows[np.isnan(self._roster[Need.LOSS.value][rows])]
-        return {Need.LOSS: self._roster.ids[unknown]} if len(unknown) else {}
+        return self._unknown(Need.LOSS, self._candidates(k, available))
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
-        self._roster.define(Need.LOSS.value, np.nan)
-        losses = self._roster[Need.LOSS.value][rows]
-        if np.isnan(losses).any():
-            # A client that nobody asked yet counts as an average one, so that it can be met.
-            known = losses[~np.isnan(losses)]
-            losses = np.where(np.isnan(losses), known.mean() if len(known) else 0.0, losses)
-        value = self.beta * np.sqrt(self._roster["size"][rows]) * losses
+        value = self.beta * np.sqrt(self._roster["size"][rows]) * self._last_losses(rows)
         # The k largest of value + Gumbel noise are a draw without replacement from softmax(value).
         chosen = rows[np.argsort(-(value + rng.gumbel(size=len(rows))), kind="stable")[:k]]
         cohort = self._cohort(chosen)

@@ -124,10 +124,7 @@ class Oort(Selector):
 
     def _statistical(self, rows: Rows) -> Floats:
         """Return n_c · loss_c, with the average loss where a client told none."""
-        losses = self._roster[Need.LOSS.value][rows]
-        unknown = np.isnan(losses)
-        average = losses[~unknown].mean() if not unknown.all() else 0.0
-        values: Floats = self._roster["size"][rows] * np.where(unknown, average, losses)
+        values: Floats = self._roster["size"][rows] * self._last_losses(rows)
         return np.maximum(values, 0.0)
 
     def observe(self, outcome: Outcome) -> None:

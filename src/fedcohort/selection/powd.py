@@ -83,10 +83,7 @@ class PowerOfChoice(Selector):
         return np.concatenate([asked, self._draw(missing, np.setdiff1d(rows, asked), rng)])
 
     def _losses(self, rows: Rows) -> Floats:
-        self._roster.define(Need.LOSS.value, np.nan)
-        losses: Floats = self._roster[Need.LOSS.value][rows]
-        unknown = np.isnan(losses)
+        losses = self._last_losses(rows)
         if self.variant == "rpow-d":
-            return np.where(unknown, np.inf, losses)
-        # A client that did not answer counts as an average one.
-        return np.where(unknown, losses[~unknown].mean() if not unknown.all() else 0.0, losses)
+            return np.where(np.isnan(self._roster[Need.LOSS.value][rows]), np.inf, losses)
+        return losses
