@@ -19,7 +19,7 @@ from fedcohort import make_selector
 from fedcohort.federation import load_dataset
 from fedcohort.metrics import gemd, participation_variation
 from fedcohort.profiles.fc1 import find_layer
-from fedcohort.selection import Need
+from fedcohort.selection import Need, match
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 
@@ -124,6 +124,8 @@ def ablations(names):
         for label, p in variants.items()
     ]
     table("parts of the rule", ["", *header], rows)
+    ridges(settings, header)
+    herding(settings, header)
     plain = [(name, skew) for name in names for skew in ("H", "1")]
     columns = [f"{n} {s}" for n, s in plain]
 
@@ -140,6 +142,58 @@ def ablations(names):
     rows = [row(str(n), samples_per_client=n) for n in sizes]
     table("samples a client", ["n", *columns], rows)
     drift(names)
+
+
+def ridges(settings, header):
+    """Vary how many directions count: a ridge of 0 whitens all 64, a large one only a few."""
+    usual, rows = match._RIDGE, []
+    for ridge in (0.0, 0.3, 1.0, usual, 10.0, 100.0):
+        match._RIDGE = ridge
+        found = [measure(n, s, ("match", {}), draws=50, **o)[0] for n, s, o in settings]
+        rows.append([f"{ridge:g}", *found])
+    match._RIDGE = usual
+    table("the ridge, in units of λ_2k", ["ridge", *header], rows)
+
+
+class Herding(match.Match):
+    """Carries a share of past cohorts' residuals into the next choice; tried, and not kept."""
+
+    share = 0.0
+
+    def _coordinates(self, rows, k):
+        points = super()._coordinates(rows, k)
+        self.residual = getattr(self, "residual", np.zeros(points.shape[1]))
+        return points + self.share * self.residual
+
+    def _choose(self, k, rows, rng):
+        cohort = super()._choose(k, rows, rng)
+        points = super()._coordinates(self._roster.rows(cohort.ids), k)
+        self.residual = self.share * self.residual + cohort.weights @ points
+        return cohort
+
+
+def herding(settings, header):
+    """Measure GEMD of single cohorts, and of five consecutive ones averaged."""
+    rows = []
+    for share in (0.0, 0.5, 0.9):
+        single, pooled = [], []
+        for name, skew, options in settings:
+            scores, means = [], []
+            for seed in SEEDS:
+                profiles, counts = federation(name, seed, skew, **options)
+                selector = Herding()
+                selector.share = share
+                selector.fit(profiles, sizes=counts.sum(1))
+                rng = np.random.default_rng(seed)
+                cohorts = [selector.select(10, rng=rng).ids for _ in range(100)]
+                scores += [gemd(counts, cohort) for cohort in cohorts]
+                mixtures = np.array([counts[c].sum(0) / counts[c].sum() for c in cohorts])
+                off = mixtures - counts.sum(0) / counts.sum()
+                means += [np.abs(off[t : t + 5].mean(0)).sum() for t in range(96)]
+            single.append(float(np.mean(scores)))
+            pooled.append(float(np.mean(means)))
+        rows += [[f"{share:g}, one cohort", *single], [f"{share:g}, five averaged", *pooled]]
+    table("herding: share of the residual carried over", ["share", *header], rows)
 
 
 def drift(names, rounds=100):
