@@ -162,6 +162,15 @@ def test_equal_profiles_are_drawn_uniformly():
     assert (abs(counts - 1000) < 130).all()
 
 
+def test_large_cohorts_are_matched_too():
+    profiles, counts = _two_class_clients()
+    selector = make_selector("match").fit(profiles)
+    rng = np.random.default_rng(0)
+    found = [gemd(counts, selector.select(50, rng=rng).ids) for _ in range(30)]
+    # Without a ridge for large cohorts it is about .06.
+    assert np.mean(found) < 0.02
+
+
 def test_a_large_population_is_matched_from_a_sample_of_candidates():
     profiles, counts = _two_class_clients(clients=20_000)
     selector = make_selector("match").fit(profiles.astype(np.float32))

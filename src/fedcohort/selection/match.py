@@ -8,9 +8,9 @@ asks that clients differ, which is not the same: two classes a client defeat it.
 Rule: along the principal directions of the profiles, with variances λ_1 ≥ λ_2 ≥ …, a client has the
 coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening where λ_j is well above the
 ridge ρ and leaves out what lies below it, which is noise of small clients, or more than k clients
-could match: ρ = 3 λ_2k. Start from a uniform random cohort; visit its places in random order and
-put into each the candidate that brings ‖Σ_{c∈Y} n_c z_c / Σ_{c∈Y} n_c‖ lowest, until no single
-exchange helps noticeably. Weights n_c / Σ n_c.
+could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on). Start from a uniform random cohort; visit its places in
+random order and put into each the candidate that brings ‖Σ_{c∈Y} n_c z_c / Σ_{c∈Y} n_c‖ lowest,
+until no single exchange helps noticeably. Weights n_c / Σ n_c.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from fedcohort.selection.roster import Rows
 # Directions that are kept at most, and clients that they are sought among at most.
 _DIRECTIONS = 64
 _SAMPLED_CLIENTS = 20_000
-# The ridge, in units of the variance of direction 2k.
+# The ridge, in units of the variance of direction 2k (of 32, for large cohorts).
 _RIDGE = 3.0
 # Candidates of one draw: enough that more do not lower GEMD, whatever the population.
 _CANDIDATES = 2000
@@ -245,7 +245,8 @@ class _Basis:
 
     def scales(self, k: int) -> Floats:
         """Return √λ / (λ + ρ) for each direction."""
-        floor = self.variances[2 * k] if 2 * k < len(self.variances) else 0.0
+        place = min(2 * k, _DIRECTIONS // 2)
+        floor = self.variances[place] if place < len(self.variances) else 0.0
         scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * floor)
         return scales
 
