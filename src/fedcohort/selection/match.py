@@ -8,9 +8,9 @@ asks that clients differ, which is not the same: two classes a client defeat it.
 Rule: along the principal directions of the profiles, with variances λ_1 ≥ λ_2 ≥ …, a client has the
 coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening where λ_j is well above the
 ridge ρ and leaves out what lies below it, which is noise of small clients, or more than k clients
-could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on). Start from a uniform random cohort; visit its places in
-random order and put into each the candidate that brings ‖Σ_{c∈Y} n_c z_c / Σ_{c∈Y} n_c‖ lowest,
-until no single exchange helps noticeably. Weights n_c / Σ n_c.
+could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on). Start from a uniform random cohort; visit its
+places in random order and put into each the candidate that brings ‖Σ n_c z_c / Σ n_c‖ lowest, both
+over the cohort, until no single exchange helps noticeably. Weights n_c / Σ n_c.
 """
 
 import dataclasses
