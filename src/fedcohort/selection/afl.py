@@ -14,15 +14,13 @@ is kept, and never so many clients are set aside that too few are left to draw.
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedcohort.parameters import Interval, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Selector
 from fedcohort.selection.registry import register
-from fedcohort.selection.roster import Ids, Rows
+from fedcohort.selection.roster import Rows
 
 
 @register("afl")
@@ -45,16 +43,7 @@ class AFL(Selector):
     alpha3: float = parameter(0.1, Interval(0, 1))
 
     needs = frozenset({Need.LOSS})
-
-    def ask(
-        self,
-        k: int,
-        available: ArrayLike | None = None,
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> Mapping[Need, Ids]:
-        """Ask the loss of every client whose loss is not known yet."""
-        return self._unknown(Need.LOSS, self._candidates(k, available))
+    asks_newcomers = Need.LOSS
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         values = self._values(rows)

@@ -95,12 +95,14 @@ class Selector(ABC):
     round, `ask` names what it must hear first and `tell` answers, `select` returns a cohort, and
     `observe` hears what came of it. `state` and `restore` save and bring back all of it.
 
-    A subclass declares `needs` and writes `_choose`; its parameters are dataclass fields.
+    A subclass declares `needs` (and in `asks_newcomers` the one that it must hear of everyone
+    before it can choose) and writes `_choose`; its parameters are dataclass fields.
     """
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Need]] = frozenset()
     repeats: ClassVar[bool] = False
+    asks_newcomers: ClassVar[Need | None] = None
 
     def __post_init__(self) -> None:
         check_parameters(self, f"selector {self.name!r}")
@@ -180,13 +182,18 @@ class Selector(ABC):
 
     def ask(
         self,
-        k: int,  # noqa: ARG002
-        available: ArrayLike | None = None,  # noqa: ARG002
+        k: int,
+        available: ArrayLike | None = None,
         *,
         rng: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[Need, Ids]:
-        """Name what must be told, and of whom, before the next `select`; by default nothing."""
-        return {}
+        """Name what must be told, and of whom, before the next `select`.
+
+        By default that is `asks_newcomers` of every available client that never told it.
+        """
+        if self.asks_newcomers is None:
+            return {}
+        return self._unknown(self.asks_newcomers, self._candidates(k, available))
 
     def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
         """Answer `ask`, or replace what is known: `values` [m, ...] of clients `ids` [m]."""

@@ -12,15 +12,14 @@ data that each chosen client represents.
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, OneOf, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Selector
 from fedcohort.selection.registry import register
-from fedcohort.selection.roster import Ids, Rows
+from fedcohort.selection.roster import Rows
 
 
 @register("divfl")
@@ -41,16 +40,7 @@ class DivFL(Selector):
     weights: str = parameter("size", OneOf("size", "represented"))
 
     needs = frozenset({Need.UPDATE})
-
-    def ask(
-        self,
-        k: int,
-        available: ArrayLike | None = None,
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> Mapping[Need, Ids]:
-        """Ask the update of every client whose update is not known yet."""
-        return self._unknown(Need.UPDATE, self._candidates(k, available))
+    asks_newcomers = Need.UPDATE
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         distances = self._distances(rows)

@@ -12,15 +12,14 @@ Option: the server also predicts how much each client can do (`workload`), a pai
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, OneOf, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
 from fedcohort.selection.registry import register
-from fedcohort.selection.roster import Ids, Rows
+from fedcohort.selection.roster import Rows
 
 MAX_PASSES = 15.0
 FIRST_TASKS = (1.0, 2.0)
@@ -46,16 +45,7 @@ class FedSAE(Selector):
     workload: str | None = parameter(None, OneOf(None, "ira", "fassa"))
 
     needs = frozenset({Need.LOSS})
-
-    def ask(
-        self,
-        k: int,
-        available: ArrayLike | None = None,
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> Mapping[Need, Ids]:
-        """Ask the loss of every client whose loss is not known yet."""
-        return self._unknown(Need.LOSS, self._candidates(k, available))
+    asks_newcomers = Need.LOSS
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         value = self.beta * np.sqrt(self._roster["size"][rows]) * self._last_losses(rows)

@@ -61,6 +61,13 @@ class _Run:
         """What one client's profile costs to send."""
         return 0 if self.profiles is None else _FLOAT_BYTES * self.profiles.shape[1]
 
+    @property
+    def joining_bytes(self) -> int:
+        """What one client sends once: its profile, and its label counts if they are needed."""
+        counts = self.federation.label_counts.shape[1]
+        told = Need.LABEL_COUNTS in self.selector.needs
+        return self.profile_bytes + (_FLOAT_BYTES * counts if told else 0)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Assignment:
@@ -247,14 +254,8 @@ class Lockstep:
         everyone = np.arange(len(run.federation))
         receivers, up = [], 0
         if self.round == 1:
-            up += (
-                _FLOAT_BYTES
-                * run.federation.label_counts.size
-                * (Need.LABEL_COUNTS in selector.needs)
-            )
-        if self.round == 1 and Need.PROFILE in selector.needs:
-            receivers.append(everyone)
-            up += run.profile_bytes * len(everyone)
+            receivers += [everyone] if Need.PROFILE in selector.needs else []
+            up += run.joining_bytes * len(everyone)
         for need, ids in selector.ask(config.cohort, rng=rng).items():
             answers = self._answer(r, need, ids)
             selector.tell(need, ids, answers)
@@ -397,7 +398,7 @@ def lockstep_groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a simulation is: run-rounds done and in all, and the mean scores so far."""
+    """How far a simulation is: run-rounds done and in all, and what is being trained on."""
 
     done: int
     total: int
