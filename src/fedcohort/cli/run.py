@@ -23,8 +23,9 @@ from rich.progress import (
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store, simulate
-from fedcohort.simulation.engine import Progress as RunProgress
-from fedcohort.simulation.engine import find_device, load_datasets
+from fedcohort.simulation.driver import Progress as RunProgress
+from fedcohort.simulation.driver import load_datasets
+from fedcohort.simulation.engine import find_device
 
 INTERRUPTED = 130
 

@@ -1,4 +1,4 @@
-"""Runs: their configuration, the engine, the store.
+"""Runs: their configuration, the engine, what drives it, the store.
 
 Configurations and stores can be used without PyTorch, which the engine alone imports.
 """
@@ -9,14 +9,19 @@ from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.store import RoundRecord, Store
 
 if TYPE_CHECKING:
-    from fedcohort.simulation.engine import Lockstep, simulate
+    from fedcohort.simulation.driver import simulate
+    from fedcohort.simulation.engine import Lockstep
 
 __all__ = ["Lockstep", "RoundRecord", "RunConfig", "Store", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Lockstep", "simulate"):
-        from fedcohort.simulation import engine
+    if name == "Lockstep":
+        from fedcohort.simulation.engine import Lockstep
 
-        return getattr(engine, name)
+        return Lockstep
+    if name == "simulate":
+        from fedcohort.simulation.driver import simulate
+
+        return simulate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

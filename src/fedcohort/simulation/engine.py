@@ -8,7 +8,7 @@ and cohorts are the same whatever it is batched with.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedcohort.errors import InvalidParameterError
-from fedcohort.federation import Dataset, Federation, load_dataset
+from fedcohort.federation import Dataset, Federation
 from fedcohort.metrics import gemd
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Outcome, Selector
@@ -32,7 +32,7 @@ from fedcohort.simulation.setting import (
     load_device_data,
     order_keys,
 )
-from fedcohort.simulation.store import Checkpoint, RoundRecord, Store
+from fedcohort.simulation.store import Checkpoint, RoundRecord
 from fedcohort.training.aggregation import aggregate, usable
 from fedcohort.training.evaluation import client_losses, evaluate
 from fedcohort.training.local import Parameters, Trainer, train_batched, train_sequential
@@ -42,7 +42,6 @@ _FLOAT_BYTES = 4
 # On a CPU, batching many small models saves overhead; above this size the convolution kernels
 # decide, and they are faster for one model at a time (floating-point operations a sample).
 _SMALL_MODEL_FLOPS = 1_000_000
-_SECONDS_BETWEEN_SAVES = 5.0
 _LARGEST_STORED_PROFILES = 1_000_000
 
 
@@ -386,128 +385,6 @@ class Lockstep:
                 score[f"{part}_accuracy"] = a
                 score[f"{part}_loss"] = b if np.isfinite(b) else None
         return scores
-
-
-def lockstep_groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
-    """Gather runs that can be trained as one program, in the order they are given."""
-    groups: dict[str, list[RunConfig]] = {}
-    for config in configs:
-        groups.setdefault(config.lockstep_key(), []).append(config)
-    return list(groups.values())
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a simulation is: run-rounds done and in all, and what is being trained on."""
-
-    done: int
-    total: int
-    note: str = ""
-
-
-def load_datasets(configs: Iterable[RunConfig]) -> dict[str, Dataset]:
-    """Load what runs need, by name, and refuse federations that cannot be built from it."""
-    datasets: dict[str, Dataset] = {}
-    checked: set[str] = set()
-    for config in configs:
-        if config.dataset not in datasets:
-            datasets[config.dataset] = load_dataset(config.dataset)
-        shape = dataclasses.replace(config, selector="fedavg", seed=0, rounds=1)
-        if shape.key not in checked:
-            checked.add(shape.key)
-            federation_of(config, datasets[config.dataset])
-            initial_model(config, datasets[config.dataset])
-    return datasets
-
-
-def simulate(
-    configs: Sequence[RunConfig],
-    store: Store,
-    *,
-    datasets: Mapping[str, Dataset] | None = None,
-    device: str = "auto",
-    report: Callable[[Progress], None] = lambda _: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> bool:
-    """Do all runs that the store does not hold yet, going on where they were left.
-
-    Parameters
-    ----------
-    configs : sequence of RunConfig
-        Runs to do.
-    store : Store
-        Where results go, and where interrupted runs go on from.
-    datasets : dict of Dataset, optional
-        What `load_datasets` returned; loaded here if not given.
-    device : {"auto", "cpu", "cuda"}
-        Where to train.
-    report : callable
-        Hears the progress after every round.
-    stop : callable
-        Asked after every round; True saves everything and ends.
-
-    Returns
-    -------
-    bool
-        Whether all runs are finished.
-    """
-    where = find_device(device)
-    pending = [config for config in dict.fromkeys(configs) if not store.is_done(config.key)]
-    loaded = load_datasets(pending) if datasets is None else datasets
-    total = sum(config.rounds for config in pending)
-    done = 0
-    for group in lockstep_groups(pending):
-        dataset = loaded[group[0].dataset]
-        for part, saved in _by_round(group, store):
-            lockstep = Lockstep(part, dataset, where)
-            if saved:
-                lockstep.restore(saved)
-            done += lockstep.round * len(part)
-            for entry in zip(part, lockstep.facts(), lockstep.federations(), strict=True):
-                store.begin(*entry)
-            for round_ in _run_group(lockstep, store, stop):
-                report(Progress(done + round_ * len(part), total, dataset.name))
-            if lockstep.round < part[0].rounds:
-                return False
-            done += part[0].rounds * len(part)
-    return True
-
-
-def _run_group(lockstep: Lockstep, store: Store, stop: Callable[[], bool]) -> Iterator[int]:
-    """Run a group to its end, saving now and then; yields the rounds done in this call."""
-    keys = [config.key for config in lockstep.configs]
-    fresh: dict[str, list[RoundRecord]] = {key: [] for key in keys}
-    first, rounds = lockstep.round, lockstep.configs[0].rounds
-    saved_at, pause = time.monotonic(), _SECONDS_BETWEEN_SAVES
-    if lockstep.round == 0:
-        for key, record in zip(keys, lockstep.start(), strict=True):
-            fresh[key].append(record)
-    while lockstep.round < rounds:
-        for key, record in zip(keys, lockstep.advance(), strict=True):
-            fresh[key].append(record)
-        stopping = stop()
-        if lockstep.round == rounds or stopping or time.monotonic() - saved_at > pause:
-            began = time.monotonic()
-            done = lockstep.round == rounds
-            store.save(fresh, {} if done else lockstep.checkpoints(), done=done)
-            fresh = {key: [] for key in keys}
-            saved_at = time.monotonic()
-            # Large states are saved less often, so that saving stays a small part of the work.
-            pause = max(_SECONDS_BETWEEN_SAVES, 20 * (saved_at - began))
-        yield lockstep.round - first
-        if stopping:
-            return
-
-
-def _by_round(
-    group: Sequence[RunConfig], store: Store
-) -> Iterator[tuple[list[RunConfig], list[Checkpoint]]]:
-    """Split a group by the round its runs stand at: lockstep means the same round."""
-    found = {config: store.checkpoint(config.key) for config in group}
-    rounds = {config: 0 if saved is None else saved[0] for config, saved in found.items()}
-    for round_ in sorted(set(rounds.values()), reverse=True):
-        part = [config for config in group if rounds[config] == round_]
-        yield part, [saved for c in part if (saved := found[c]) is not None]
 
 
 def find_device(name: str) -> torch.device:
