@@ -21,6 +21,7 @@ from fedcohort.simulation.setting import (
     load_device_data,
     order_keys,
 )
+from fedcohort.training.backend import ONE_BY_ONE
 from fedcohort.training.evaluation import evaluate
 from fedcohort.training.local import train_sequential
 from fedcohort.training.plan import Jobs, LocalWork
@@ -53,7 +54,7 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
         seed=3,
     )
     dataset = load_dataset(config.dataset)
-    simulator = Lockstep([config], dataset, torch.device("cpu"), trainer=train_sequential)
+    simulator = Lockstep([config], dataset, torch.device("cpu"), backend=ONE_BY_ONE)
     expected = [simulator.advance()[0] for _ in range(ROUNDS)]
 
     net = initial_model(config, dataset)

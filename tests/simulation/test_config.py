@@ -28,6 +28,7 @@ def test_the_key_changes_with_every_field():
         "profile": "gradient",
         "profile_layer": "fc2",
         "inputs": "unit",
+        "precision": "bfloat16",
         "eval_every": 2,
         "eval_samples": 100,
         "seed": 1,

@@ -13,7 +13,8 @@ from fedcohort.metrics import gemd
 from fedcohort.randomness import generator
 from fedcohort.simulation import Lockstep, RunConfig, Store, simulate
 from fedcohort.simulation.engine import find_device
-from fedcohort.training.local import train_batched, train_sequential
+from fedcohort.training.backend import ONE_BY_ONE
+from fedcohort.training.local import train_batched
 
 CPU = torch.device("cpu")
 SMALL = RunConfig(clients=20, cohort=5, rounds=3, epochs=2.0, lr=0.1)
@@ -27,8 +28,11 @@ def _variants(*selectors, base=SMALL, seeds=(0,)):
     ]
 
 
-def _parameters_after(configs, dataset, rounds, trainer=None):
-    lockstep = Lockstep(configs, dataset, CPU, trainer=trainer)
+BATCHED = dataclasses.replace(ONE_BY_ONE, name="batched", train=train_batched)
+
+
+def _parameters_after(configs, dataset, rounds, backend=None):
+    lockstep = Lockstep(configs, dataset, CPU, backend=backend)
     records = [lockstep.advance() for _ in range(rounds)]
     return lockstep.parameters, records
 
@@ -49,8 +53,8 @@ def digits():
 )
 def test_batched_agrees_with_the_sequential_oracle_on_digits(digits, base):
     configs = _variants("dp3s", "fedavg", "clustered", "fedsae", base=base, seeds=(0, 1))
-    batched, records = _parameters_after(configs, digits, 3, train_batched)
-    plain, oracle = _parameters_after(configs, digits, 3, train_sequential)
+    batched, records = _parameters_after(configs, digits, 3, BATCHED)
+    plain, oracle = _parameters_after(configs, digits, 3, ONE_BY_ONE)
     for name, values in plain.items():
         assert torch.allclose(values, batched[name], atol=1e-4), name
     for ours, theirs in zip(records, oracle, strict=True):
@@ -62,8 +66,8 @@ def test_batched_agrees_with_the_sequential_oracle_on_mnist(mnist):
         dataset="mnist", rounds=9, cohort=4, samples_per_client=60, batch_size=20, eval_every=9
     )
     configs = _variants("dp3s", "fedavg", base=base)
-    batched, _ = _parameters_after(configs, mnist, 3, train_batched)
-    plain, _ = _parameters_after(configs, mnist, 3, train_sequential)
+    batched, _ = _parameters_after(configs, mnist, 3, BATCHED)
+    plain, _ = _parameters_after(configs, mnist, 3, ONE_BY_ONE)
     for name, values in plain.items():
         assert torch.allclose(values, batched[name], atol=1e-4), name
 

@@ -66,8 +66,8 @@ def test_aggregation_is_the_weighted_mean():
     moved = aggregate(
         stacked,
         local,
-        torch.tensor([0, 0, 1]),
-        torch.tensor([0.25, 0.75, 1.0], dtype=torch.float64),
+        torch.tensor([[0, 1], [2, -1]]),
+        torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=torch.float64),
         torch.tensor([True, True, True]),
     )
     assert torch.allclose(moved["w"], torch.tensor([[2.5, 3.5], [20.0, 30.0]]))
@@ -81,8 +81,8 @@ def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
     moved = aggregate(
         stacked,
         local,
-        torch.tensor([0, 0, 0, 1]),
-        torch.tensor([0.25, 0.5, 0.25, 1.0], dtype=torch.float64),
+        torch.tensor([[0, 1, 2], [3, -1, -1]]),
+        torch.tensor([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]], dtype=torch.float64),
         used,
     )
     assert torch.allclose(moved["w"], torch.tensor([[2.0, 2.0], [0.0, 0.0]]))

@@ -83,6 +83,9 @@ def run(
     reuse: Annotated[
         bool, typer.Option("--reuse", help="Let samples repeat when a class runs out.")
     ] = False,
+    precision: Annotated[
+        str, typer.Option(help="float32, bfloat16 (needs a GPU), or auto: bfloat16 on a GPU.")
+    ] = "auto",
     eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = 1,
     eval_samples: Annotated[
         str,
@@ -116,6 +119,7 @@ def run(
             profile=profile,
             profile_layer=profile_layer,
             inputs=inputs,
+            precision="float32" if precision == "auto" else precision,
             eval_every=eval_every,
             eval_samples=count_or_all("--eval-samples", eval_samples, "all"),
             seed=seed,
@@ -124,8 +128,10 @@ def run(
         for seed in seed_list(seeds)
     ]
     # Imported only now, since PyTorch comes with it: wrong options are answered at once.
-    from fedcohort.cli.run import run_and_show
+    from fedcohort.cli.run import in_fast_precision, run_and_show
 
+    if precision == "auto":
+        configs = in_fast_precision(configs, device)
     run_and_show(configs, out, target=target, json=json, device=device)
 
 

@@ -1,5 +1,6 @@
 """Run configurations with live progress, and show what came of them."""
 
+import dataclasses
 import json as json_module
 import shlex
 import signal
@@ -25,7 +26,7 @@ from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store, simulate
 from fedcohort.simulation.driver import Progress as RunProgress
 from fedcohort.simulation.driver import load_datasets
-from fedcohort.simulation.engine import find_device
+from fedcohort.simulation.engine import device_for, find_device
 
 INTERRUPTED = 130
 
@@ -40,7 +41,7 @@ def run_and_show(
     html: bool = False,
 ) -> None:
     """Run what the folder does not hold yet, then print a table or a JSON document."""
-    find_device(device)
+    device_for(configs, device)
     # All that can be wrong with the input is found before the folder is made.
     datasets = load_datasets(configs)
     notices = Console(stderr=True)
@@ -68,6 +69,12 @@ def run_and_show(
             notices.print(f"Curves and details: {write_report(store, out / 'report.html', target)}")
         elif not json:
             notices.print(f"For curves and details: fedcohort report {shlex.quote(str(out))}")
+
+
+def in_fast_precision(configs: Sequence[RunConfig], device: str) -> list[RunConfig]:
+    """Return runs in the precision that is fastest on the device."""
+    fastest = "bfloat16" if find_device(device).type == "cuda" else "float32"
+    return [dataclasses.replace(config, precision=fastest) for config in configs]
 
 
 @contextmanager

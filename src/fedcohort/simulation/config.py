@@ -49,6 +49,9 @@ class RunConfig:
         Architecture, first weights, what clients send once, and the layer it is read from.
     inputs : {"unit", "standard"}
         Pixels in [0, 1], or shifted and scaled to mean 0 and variance 1 over the training set.
+    precision : {"float32", "bfloat16"}
+        What is multiplied in training and evaluation; weights are float32 always. bfloat16 needs a
+        GPU.
     eval_every : int
         Rounds between evaluations; the last round is always evaluated.
     eval_samples : int, optional
@@ -76,6 +79,7 @@ class RunConfig:
     profile: str = parameter("fc1", OneOf(*PROFILES))
     profile_layer: str | None = None
     inputs: str = parameter("standard", OneOf("unit", "standard"))
+    precision: str = parameter("float32", OneOf("float32", "bfloat16"))
     eval_every: int = parameter(1, _POSITIVE)
     eval_samples: int | None = parameter(None, Optional(_POSITIVE))
     seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
@@ -135,6 +139,7 @@ _SHARED_IN_LOCKSTEP = frozenset(
         "batch_size",
         "lr",
         "momentum",
+        "precision",
         "eval_every",
         "eval_samples",
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation.config import RunConfig
-from fedcohort.simulation.engine import Lockstep, find_device
+from fedcohort.simulation.engine import Lockstep, device_for
 from fedcohort.simulation.setting import federation_of, initial_model
 from fedcohort.simulation.store import Checkpoint, RoundRecord, Store
 
@@ -76,7 +76,7 @@ def simulate(
     bool
         Whether all runs are finished.
     """
-    where = find_device(device)
+    where = device_for(configs, device)
     pending = [config for config in dict.fromkeys(configs) if not store.is_done(config.key)]
     loaded = load_datasets(pending) if datasets is None else datasets
     total = sum(config.rounds for config in pending)

@@ -7,15 +7,15 @@ and cohorts are the same whatever it is batched with.
 """
 
 import dataclasses
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import Dataset, Federation
@@ -34,14 +34,15 @@ from fedcohort.simulation.setting import (
 )
 from fedcohort.simulation.store import Checkpoint, RoundRecord
 from fedcohort.training.aggregation import aggregate, usable
-from fedcohort.training.evaluation import client_losses, evaluate
-from fedcohort.training.local import Parameters, Trainer, train_batched, train_sequential
-from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.training.backend import Backend, choose_backend
+from fedcohort.training.evaluation import client_losses
+from fedcohort.training.local import Parameters
+from fedcohort.training.plan import Jobs, LocalWork, to_device
 
 _FLOAT_BYTES = 4
-# On a CPU, batching many small models saves overhead; above this size the convolution kernels
-# decide, and they are faster for one model at a time (floating-point operations a sample).
-_SMALL_MODEL_FLOPS = 1_000_000
+# While the device works on some of the runs, the host selects for others: in so many parts, each
+# large enough to keep the device busy.
+_PARTS, _RUNS_A_PART = 4, 25
 _LARGEST_STORED_PROFILES = 1_000_000
 
 
@@ -82,6 +83,31 @@ class _Assignment:
     seconds: float = 0.0
 
 
+@dataclasses.dataclass(frozen=True)
+class _Training:
+    """What came of some runs' local training, on its way to the host.
+
+    Attributes
+    ----------
+    counts : list of int
+        Clients that trained, of each run.
+    used : bool [M], optional
+        Whose local model was finite and counted; None if nobody trained.
+    losses : float64 [M], optional
+        Mean loss of each.
+    updates : dict of float32 [m, d]
+        By run, where the selector needs them.
+    done : torch.Event, optional
+        When all of it is there; None if it is.
+    """
+
+    counts: list[int]
+    used: Tensor | None
+    losses: Tensor | None
+    updates: dict[int, Tensor]
+    done: torch.Event | None
+
+
 class Lockstep:
     """Runs that share a data set, a model and a schedule, trained as one program.
 
@@ -93,8 +119,8 @@ class Lockstep:
         What they train on.
     device : torch.device
         Where.
-    trainer : Trainer, optional
-        Local training; by default the backend that suits the device and the model.
+    backend : Backend, optional
+        How to train and evaluate; by default what suits the device and the model.
     """
 
     def __init__(
@@ -103,7 +129,7 @@ class Lockstep:
         dataset: Dataset,
         device: torch.device,
         *,
-        trainer: Trainer | None = None,
+        backend: Backend | None = None,
     ) -> None:
         shared = configs[0]
         self.configs = list(configs)
@@ -113,10 +139,9 @@ class Lockstep:
         self._work = LocalWork(shared.batch_size, shared.lr, shared.momentum)
         models = [initial_model(config, dataset).to(device) for config in configs]
         self._model: nn.Module = models[0]
-        self._batched = device.type != "cpu" or _flops(models[0], dataset) <= _SMALL_MODEL_FLOPS
-        if not self._batched:
-            self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._trainer = trainer or (train_batched if self._batched else train_sequential)
+        self._backend = backend or choose_backend(
+            self._model, dataset.x_train.shape[1:], device, shared.precision
+        )
         self._stacked: Parameters = {
             name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
             for name, _ in self._model.named_parameters()
@@ -129,6 +154,9 @@ class Lockstep:
             self._runs.append(self._enter(config, model, dataset, seen, sum(map(len, pools))))
             pools.append(self._runs[-1].federation.partition.indices)
         self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
+        parts = max(1, min(_PARTS, len(configs) // _RUNS_A_PART)) if device.type != "cpu" else 1
+        bounds = np.linspace(0, len(configs), parts + 1).astype(int).tolist()
+        self._parts = [range(a, b) for a, b in itertools.pairwise(bounds)]
 
     def _enter(
         self,
@@ -147,7 +175,7 @@ class Lockstep:
         needs_profile = Need.PROFILE in selector.needs
         if needs_profile and profiles is None:
             profiles = client_profiles(
-                config, model, federation, self._data.train, self._trainer, self._work
+                config, model, federation, self._data.train, self._backend.train, self._work
             )
         seen[key] = (federation, profiles)
         sent = profiles if needs_profile else None
@@ -211,23 +239,26 @@ class Lockstep:
 
     def start(self) -> list[RoundRecord]:
         """Evaluate the initial models: the records of round 0."""
-        return [
-            dataclasses.replace(RoundRecord(round=0), **scores)
-            for scores in self._evaluate(exact=True)
-        ]
+        scores = _fetch([self._evaluate(range(len(self._runs)), exact=True)])
+        return [dataclasses.replace(RoundRecord(round=0), **score) for score in scores]
 
     def advance(self) -> list[RoundRecord]:
         """Do one round of every run and return its records, in the order of the runs."""
         began = time.perf_counter()
         self.round += 1
-        assignments = [self._assign(r) for r in range(len(self._runs))]
-        outcomes = self._train(assignments)
-        for run, outcome in zip(self._runs, outcomes, strict=True):
-            run.selector.observe(outcome)
         last = self.round == self.configs[0].rounds
-        scores: Sequence[dict[str, Any]] = [{}] * len(self._runs)
-        if last or self.round % self.configs[0].eval_every == 0:
-            scores = self._evaluate(exact=last)
+        scored = last or self.round % self.configs[0].eval_every == 0
+        assignments: list[_Assignment] = []
+        trainings: list[_Training] = []
+        evaluations: list[dict[str, Tensor]] = []
+        for part in self._parts:
+            assignments += [self._assign(r) for r in part]
+            trainings.append(self._train(part, assignments[part.start :]))
+            evaluations.append(self._evaluate(part, exact=last) if scored else {})
+        outcomes = []
+        for part, training in zip(self._parts, trainings, strict=True):
+            outcomes += self._conclude(part, assignments[part.start : part.stop], training)
+        scores = _fetch(evaluations) if scored else [{}] * len(self._runs)
         seconds = (time.perf_counter() - began) / len(self._runs)
         records = [
             RoundRecord(
@@ -289,20 +320,14 @@ class Lockstep:
 
     def _updates_of(self, r: int, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Have clients train on the global model without being averaged, float32 [m, d]."""
-        nothing = np.empty(0)
-        asked = _Assignment(
-            Cohort(ids, nothing),
-            ids,
-            np.ones(len(ids)),
-            np.full(len(ids), self._runs[r].config.epochs),
-        )
-        idle = _Assignment(Cohort(ids[:0], nothing), ids[:0], nothing, nothing)
-        assignments = [asked if place == r else idle for place in range(len(self._runs))]
-        jobs, _ = self._jobs(assignments, [a.passes > 0 for a in assignments])
-        trained = self._trainer(
+        passes = np.full(len(ids), self._runs[r].config.epochs)
+        asked = _Assignment(Cohort(ids, passes), ids, passes, passes)
+        jobs = self._jobs(range(r, r + 1), [asked])
+        trained = self._backend.train(
             self._model, self._stacked, jobs, self._data.train, self._pool, self._work
         )
-        return _difference(trained.parameters, self._stacked, slice(0, len(ids)), r)
+        updates = _difference(trained.parameters, self._stacked, slice(0, len(ids)), r)
+        return updates.cpu().numpy()
 
     def _losses_of(self, r: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Have clients measure the global model's loss on their data, float64 [m]."""
@@ -317,43 +342,75 @@ class Lockstep:
         )
         return losses.cpu().numpy()
 
-    def _train(self, assignments: Sequence[_Assignment]) -> list[Outcome]:
-        """Train all cohorts together, move the global models, and say what came of it."""
+    def _train(self, part: range, assignments: Sequence[_Assignment]) -> _Training:
+        """Train the cohorts of some runs together, and move their global models.
+
+        On a GPU nothing has happened yet when this returns.
+        """
         working = [assignment.passes > 0 for assignment in assignments]
         counts = [int(mask.sum()) for mask in working]
         if sum(counts) == 0:
-            return [
-                _outcome(a, mask, None, None) for a, mask in zip(assignments, working, strict=True)
-            ]
-        jobs, weights = self._jobs(assignments, working)
-        trained = self._trainer(
+            return _Training(counts, None, None, {}, None)
+        jobs = self._jobs(part, assignments)
+        trained = self._backend.train(
             self._model, self._stacked, jobs, self._data.train, self._pool, self._work
         )
         used = usable(trained.parameters) & trained.losses.isfinite()
-        before = self._stacked
-        self._stacked = aggregate(before, trained.parameters, jobs.model, weights, used)
-        finite, losses = used.cpu().numpy(), trained.losses.cpu().numpy()
+        updates, start = {}, 0
+        for r, count in zip(part, counts, strict=True):
+            own = slice(start, start + count)
+            start += count
+            if Need.UPDATE in self._runs[r].selector.needs and count:
+                update = _difference(trained.parameters, self._stacked, own, r)
+                updates[r] = to_host(update)
+        slots, weights = _slots(assignments, working)
+        before = {name: values[part.start : part.stop] for name, values in self._stacked.items()}
+        moved = aggregate(
+            before,
+            trained.parameters,
+            to_device(torch.from_numpy(slots), self._device),
+            to_device(torch.from_numpy(weights), self._device),
+            used,
+        )
+        for name, values in self._stacked.items():
+            values[part.start : part.stop] = moved[name]
+        landed = to_host(used), to_host(trained.losses)
+        done = torch.cuda.current_stream().record_event() if self._device.type == "cuda" else None
+        return _Training(counts, *landed, updates, done)
+
+    def _conclude(
+        self, part: range, assignments: Sequence[_Assignment], training: _Training
+    ) -> list[Outcome]:
+        """Wait for some runs' training, and tell their selectors what came of it."""
+        if training.done is not None:
+            training.done.synchronize()
         outcomes, start = [], 0
-        for r, (assignment, mask) in enumerate(zip(assignments, working, strict=True)):
-            part = slice(start, start + counts[r])
-            start += counts[r]
-            done = mask.copy()
-            done[mask] = finite[part]
-            seen = np.full(len(mask), np.nan)
-            seen[mask] = losses[part]
-            updates = None
-            if Need.UPDATE in self._runs[r].selector.needs:
-                updates = _scatter(_difference(trained.parameters, before, part, r), mask)
-            outcomes.append(_outcome(assignment, done, seen, updates))
+        for r, assignment, count in zip(part, assignments, training.counts, strict=True):
+            mask = assignment.passes > 0
+            own = slice(start, start + count)
+            start += count
+            done, seen, updates = mask.copy(), np.full(len(mask), np.nan), None
+            if training.used is not None and training.losses is not None:
+                done[mask] = training.used[own].numpy()
+                seen[mask] = training.losses[own].numpy()
+            if r in training.updates:
+                updates = _scatter(training.updates[r].numpy(), mask)
+            outcome = Outcome(
+                assignment.ids,
+                done,
+                seen if count else None,
+                updates,
+                passes=assignment.passes,
+                capacity=assignment.capacity,
+            )
+            self._runs[r].selector.observe(outcome)
+            outcomes.append(outcome)
         return outcomes
 
-    def _jobs(
-        self, assignments: Sequence[_Assignment], working: Sequence[NDArray[np.bool_]]
-    ) -> tuple[Jobs, Tensor]:
+    def _jobs(self, part: range, assignments: Sequence[_Assignment]) -> Jobs:
         columns: list[tuple[Any, ...]] = []
-        for r, (run, assignment, mask) in enumerate(
-            zip(self._runs, assignments, working, strict=True)
-        ):
+        for r, assignment in zip(part, assignments, strict=True):
+            run, mask = self._runs[r], assignment.passes > 0
             ids = assignment.ids[mask]
             partition = run.federation.partition
             columns.append(
@@ -363,28 +420,55 @@ class Lockstep:
                     partition.sizes[ids],
                     order_keys(run.config.seed, self.round, ids),
                     assignment.passes[mask],
-                    assignment.weights[mask],
                 )
             )
-        model, start, size, key, passes, weights = (
-            torch.from_numpy(np.concatenate(parts)).to(self._device)
-            for parts in zip(*columns, strict=True)
-        )
-        return Jobs(model, start, size, key, passes), weights
+        return Jobs(*(torch.from_numpy(np.concatenate(c)) for c in zip(*columns, strict=True)))
 
-    def _evaluate(self, *, exact: bool) -> list[dict[str, Any]]:
+    def _evaluate(self, part: range, *, exact: bool) -> dict[str, Tensor]:
+        """Measure some runs' global models: float64 [R] by what was measured."""
         parts = {"train": self._data.train if exact else self._data.subset, "test": self._data.test}
-        scores: list[dict[str, Any]] = [{} for _ in self._runs]
-        for part, data in parts.items():
-            if len(data[1]) == 0:
-                continue
-            accuracy, loss = evaluate(
-                self._model, self._stacked, data, batched=self._device.type != "cpu"
-            )
-            for score, a, b in zip(scores, accuracy.tolist(), loss.tolist(), strict=True):
-                score[f"{part}_accuracy"] = a
-                score[f"{part}_loss"] = b if np.isfinite(b) else None
+        models = {name: values[part.start : part.stop] for name, values in self._stacked.items()}
+        scores: dict[str, Tensor] = {}
+        for name, data in parts.items():
+            if len(data[1]):
+                accuracy, loss = self._backend.evaluate(self._model, models, data)
+                scores |= {f"{name}_accuracy": accuracy, f"{name}_loss": loss}
         return scores
+
+
+def to_host(values: Tensor) -> Tensor:
+    """Begin to copy a tensor to the host; on a GPU it has come when the next event has."""
+    if values.device.type != "cuda":
+        return values
+    pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return pinned.copy_(values, non_blocking=True)
+
+
+def _fetch(evaluations: Iterable[Mapping[str, Tensor]]) -> list[dict[str, Any]]:
+    """Wait for evaluations, and return each run's scores; a loss that is not finite is None."""
+    scores: list[dict[str, Any]] = []
+    for evaluation in evaluations:
+        columns = {name: values.tolist() for name, values in evaluation.items()}
+        for row in zip(*columns.values(), strict=True):
+            pairs = zip(columns, row, strict=True)
+            scores.append({name: v if np.isfinite(v) else None for name, v in pairs})
+    return scores
+
+
+def _slots(
+    assignments: Sequence[_Assignment], working: Sequence[NDArray[np.bool_]]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Lay out which jobs belong to which run, and their weights, for `aggregate`: [R, k] each."""
+    widest = max(int(mask.sum()) for mask in working)
+    slots = np.full((len(working), widest), -1)
+    weights = np.zeros((len(working), widest))
+    start = 0
+    for row, (assignment, mask) in enumerate(zip(assignments, working, strict=True)):
+        count = int(mask.sum())
+        slots[row, :count] = np.arange(start, start + count)
+        weights[row, :count] = assignment.weights[mask]
+        start += count
+    return slots, weights
 
 
 def find_device(name: str) -> torch.device:
@@ -403,45 +487,27 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def device_for(configs: Iterable[RunConfig], name: str) -> torch.device:
+    """Return the device called `name`, and refuse runs that cannot be done on it."""
+    device = find_device(name)
+    if device.type == "cpu" and any(config.precision == "bfloat16" for config in configs):
+        raise InvalidParameterError(
+            "Runs in bfloat16 need a GPU: take --precision float32 on this machine."
+        )
+    return device
+
+
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU, {torch.get_num_threads()} threads"
 
 
-def _flops(model: nn.Module, dataset: Dataset) -> int:
-    """Count the floating-point operations of one sample's forward pass."""
-    one = torch.zeros(1, *dataset.x_train.shape[1:], device=next(model.parameters()).device)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(one)
-    return int(counter.get_total_flops())
-
-
-def _difference(local: Parameters, before: Parameters, part: slice, r: int) -> NDArray[np.float32]:
-    return (
-        torch.cat([(local[name][part] - before[name][r]).flatten(1) for name in before], dim=1)
-        .cpu()
-        .numpy()
-    )
+def _difference(local: Parameters, before: Parameters, part: slice, r: int) -> Tensor:
+    return torch.cat([(local[n][part] - before[n][r]).flatten(1) for n in before], dim=1)
 
 
 def _scatter(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
     full = np.full((len(mask), values.shape[1]), np.nan, np.float32)
     full[mask] = values
     return full
-
-
-def _outcome(
-    assignment: _Assignment,
-    trained: NDArray[np.bool_],
-    losses: NDArray[np.float64] | None,
-    updates: NDArray[np.float32] | None,
-) -> Outcome:
-    return Outcome(
-        assignment.ids,
-        trained,
-        losses,
-        updates,
-        passes=assignment.passes,
-        capacity=assignment.capacity,
-    )

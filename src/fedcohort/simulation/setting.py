@@ -113,11 +113,11 @@ def client_profiles(
         parameters: Parameters = {n: p.detach() for n, p in model.named_parameters()}
         clients = np.arange(len(federation))
         jobs = Jobs(
-            model=torch.zeros(len(clients), dtype=torch.int64, device=x.device),
-            start=torch.from_numpy(federation.partition.offsets[:-1]).to(x.device),
-            size=sizes,
-            key=torch.from_numpy(order_keys(config.seed, 0, clients)).to(x.device),
-            passes=torch.full((len(clients),), config.epochs, device=x.device),
+            model=torch.zeros(len(clients), dtype=torch.int64),
+            start=torch.from_numpy(federation.partition.offsets[:-1]),
+            size=torch.from_numpy(federation.sizes),
+            key=torch.from_numpy(order_keys(config.seed, 0, clients)),
+            passes=torch.full((len(clients),), config.epochs),
         )
         stacked = {name: values[None].clone() for name, values in parameters.items()}
         trained = trainer(model, stacked, jobs, data, samples, work)

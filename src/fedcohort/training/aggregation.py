@@ -12,7 +12,7 @@ def usable(local: Parameters) -> Tensor:
 
 
 def aggregate(
-    stacked: Parameters, local: Parameters, model: Tensor, weights: Tensor, used: Tensor
+    stacked: Parameters, local: Parameters, slots: Tensor, weights: Tensor, used: Tensor
 ) -> Parameters:
     """Move each global model by the weighted mean of its clients' updates.
 
@@ -22,25 +22,27 @@ def aggregate(
         Global models.
     local : dict of float32 [M, ...]
         Local models.
-    model : int64 [M]
-        Which global model each local one belongs to.
-    weights : float64 [M]
-        Aggregation weights.
+    slots : int64 [R, k]
+        The local models of each global one; -1 where there are fewer than k.
+    weights : float64 [R, k]
+        Aggregation weights; 0 in empty slots.
     used : bool [M]
         Who counts. The others' weight goes to the rest of their cohort, in proportion; a global
         model of which nobody counts stays as it is.
     """
-    runs = next(iter(stacked.values())).shape[0]
-    place = torch.nn.functional.one_hot(model, runs).T.to(weights.dtype)  # [R, M]
-    intended, present = place @ weights, place @ (weights * used)
+    counted = (slots >= 0) & used[slots.clamp(min=0)]
+    intended, present = weights.sum(1), (weights * counted).sum(1)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
-    mixing = (place * (weights * used) * scale[:, None]).float()
-    moved = {}
-    for name, values in stacked.items():
-        update = torch.where(_like(used, values), local[name] - values[model], 0.0)
-        moved[name] = values + (mixing @ update.flatten(1)).view_as(values)
+    mixing = (weights * counted * scale[:, None]).float()
+    moved = {name: values.clone() for name, values in stacked.items()}
+    # Slot after slot, so that a model's sum does not depend on what it is computed beside.
+    for slot in range(slots.shape[1]):
+        place = slots[:, slot].clamp(min=0)
+        for name, values in stacked.items():
+            update = local[name][place].sub_(values).mul_(_like(mixing[:, slot], values))
+            moved[name] += torch.where(_like(counted[:, slot], values), update, 0.0)
     return moved
 
 
-def _like(mask: Tensor, values: Tensor) -> Tensor:
-    return mask.view(-1, *[1] * (values.dim() - 1))
+def _like(column: Tensor, values: Tensor) -> Tensor:
+    return column.view(-1, *[1] * (values.dim() - 1))

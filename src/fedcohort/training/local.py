@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedcohort.training.convolution import batched_convolutions
-from fedcohort.training.plan import Jobs, LocalWork, make_plan
+from fedcohort.training.plan import Jobs, LocalWork, make_plan, to_device
 
 Parameters = dict[str, Tensor]
 
@@ -82,7 +82,9 @@ def train_sequential(
     for j in range(len(jobs)):
         job = jobs[j : j + 1]
         plan = make_plan(job, pool, work)
-        load_parameters(model, {name: values[job.model[0]] for name, values in stacked.items()})
+        load_parameters(
+            model, {name: values[int(job.model[0])] for name, values in stacked.items()}
+        )
         optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
         total, seen = 0.0, 0
         for sample, weight in zip(plan.sample[:, 0], plan.weight[:, 0], strict=True):
@@ -134,7 +136,8 @@ def _train_lockstep(
 ) -> Trained:
     x, y = data
     plan = make_plan(jobs, pool, work)
-    local = {name: values[jobs.model] for name, values in stacked.items()}
+    model_of = to_device(jobs.model, x.device)
+    local = {name: values[model_of] for name, values in stacked.items()}
     velocity = {name: torch.zeros_like(values) for name, values in local.items()}
     step = vmap(grad_and_value(_batch_loss(model)))
     total = torch.zeros(len(jobs), dtype=torch.float64, device=x.device)

@@ -32,7 +32,7 @@ class LocalWork:
 
 @dataclasses.dataclass(frozen=True)
 class Jobs:
-    """M local trainings to do, each one client of one run.
+    """M local trainings to do, each one client of one run; on the host, where they are planned.
 
     Attributes
     ----------
@@ -82,9 +82,9 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     Parameters
     ----------
     jobs : Jobs
-        On the device where the plan is wanted.
+        What to do.
     pool : int64 [total]
-        Sample indices, client after client.
+        Sample indices, client after client, on the device where the plan is wanted.
     work : LocalWork
         Gives the batch size.
     """
@@ -95,30 +95,40 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     steps = (jobs.passes * per_pass).round().long().clamp(min=1)
     total = int(steps.max())
     pass_count = math.ceil(float((steps / per_pass).max()))
-    order = _sample_orders(jobs, pass_count, width, shuffle=batch < width)
+    # All that has to be known on the host is known: nothing below waits for the device.
+    integers = torch.stack([jobs.start, jobs.size, jobs.key, per_pass, steps])
+    start, size, key, per_pass, steps = to_device(integers, device)
+    order = _sample_orders(key, size, pass_count, width, shuffle=batch < width)
 
     step = torch.arange(total, device=device)[:, None]
     which_pass, which_batch = step // per_pass, step % per_pass
     slot = which_batch[..., None] * batch + torch.arange(batch, device=device)
-    valid = (slot < jobs.size[:, None]) & (step < steps)[..., None]
+    valid = (slot < size[:, None]) & (step < steps)[..., None]
     flat = which_pass.clamp(max=pass_count - 1)[..., None] * width + slot.clamp(max=width - 1)
     position = order.expand(total, -1, -1).gather(2, flat)
     # A finished job points at its own first sample, with weight 0.
     position = torch.where(valid, position, 0)
     counts = valid.sum(2, keepdim=True).clamp(min=1)
-    return Plan(pool[jobs.start[:, None] + position], valid / counts)
+    return Plan(pool[start[:, None] + position], valid / counts)
 
 
-def _sample_orders(jobs: Jobs, passes: int, width: int, *, shuffle: bool) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device; the host does not wait for what the device is doing."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
+
+
+def _sample_orders(key: Tensor, size: Tensor, passes: int, width: int, *, shuffle: bool) -> Tensor:
     """Return the positions [1, M, passes * width] in which each job visits its samples."""
-    place = torch.arange(width, device=jobs.key.device)
+    place = torch.arange(width, device=key.device)
     if not shuffle:
-        return place.repeat(len(jobs), passes)[None]
+        return place.repeat(len(key), passes)[None]
     # Sorting hashed keys is a shuffle that every device computes alike, all clients at once.
-    pass_key = _mix(jobs.key[:, None] + _mix(torch.arange(passes, device=place.device)))
+    pass_key = _mix(key[:, None] + _mix(torch.arange(passes, device=key.device)))
     keys = _mix(pass_key[..., None] + _mix(place))
-    keys = torch.where(place < jobs.size[:, None, None], keys, _PADDING)
-    return keys.argsort(dim=2, stable=True).reshape(1, len(jobs), passes * width)
+    keys = torch.where(place < size[:, None, None], keys, _PADDING)
+    return keys.argsort(dim=2, stable=True).reshape(1, len(key), passes * width)
 
 
 def _mix(z: Tensor) -> Tensor:

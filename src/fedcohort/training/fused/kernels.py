@@ -1,0 +1,519 @@
+"""GPU kernels that train many small models at once.
+
+One launch does one layer of all models. Every model has weights of its own, and a program handles
+a tile of one model. Shared by all kernels:
+
+step [1], count [T, M]
+    The step to do, and how many samples each model trains on in it; 0 is a model that has
+    finished, whose programs end at once.
+sample [T, M, B]
+    Indices into the data set: the first layer reads its inputs from the data set itself.
+
+Images are laid out [height, width, channels], so that the inputs a kernel row meets are adjacent.
+A convolution's weights are a matrix [KP, NP], rows (row, column, channel) and one more for the
+bias, padded with zeros. `winner` says which of a pooling window's values went on, or that none did
+because of the ReLU: backward passes never need what came before the pool.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def conv_forward(
+    x, sample, step, count, w, y, winner, jobs, batch,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PAD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr,
+    N: tl.constexpr, NP: tl.constexpr, KP: tl.constexpr, RELU: tl.constexpr,
+    FIRST: tl.constexpr, SHARED: tl.constexpr, TRAIN: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Convolve, add the bias, pool and rectify: y [M, B, PH, PW, N], winner alike."""
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    K: tl.constexpr = KH * KW * C
+    WINDOW: tl.constexpr = POOL * POOL
+    n = tl.program_id(2) * BN + tl.arange(0, BN)
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    place = row // WINDOW
+    b = place // (PH * PW)
+    pixel = place % (PH * PW)
+    i = pixel // PW * POOL + row % WINDOW // POOL - PAD
+    j = pixel % PW * POOL + row % POOL - PAD
+    live = b < batch
+    if FIRST:
+        chosen = sample + (b if SHARED else (t * jobs + m) * batch + b)
+        origin = tl.load(chosen, mask=live, other=0) * (H * W * C)
+        images = x
+    else:
+        origin = b * (H * W * C)
+        images = x + m * batch * (H * W * C)
+    origin += (i * W + j) * C
+    w += m * (KP * NP)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        down = k // (KW * C)
+        along = k % (KW * C)
+        inside = live[:, None] & (k < K)[None, :]
+        if PAD > 0:
+            h = i[:, None] + down[None, :]
+            v = j[:, None] + (along // C)[None, :]
+            inside = inside & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        a = tl.load(
+            images + origin[:, None] + (down * (W * C) + along)[None, :], mask=inside, other=0.0
+        )
+        acc = tl.dot(a, tl.load(w + k[:, None] * NP + n[None, :]), acc)
+    acc += tl.load(w + K * NP + n)[None, :].to(tl.float32)
+    if POOL > 1:
+        best, which = tl.max(
+            tl.reshape(acc, (BM // WINDOW, WINDOW, BN)), axis=1, return_indices=True
+        )
+    else:
+        best = acc
+        which = tl.zeros((BM, BN), tl.int32)
+    if RELU:
+        which = tl.where(best > 0, which, WINDOW)
+        best = tl.where(best < 0, 0.0, best)
+    out = tl.program_id(0) * (BM // WINDOW) + tl.arange(0, BM // WINDOW)
+    kept = (out < batch * PH * PW)[:, None] & (n < N)[None, :]
+    at = m * batch * (PH * PW * N) + out[:, None] * N + n[None, :]
+    tl.store(y + at, best.to(y.dtype.element_ty), mask=kept)
+    if TRAIN:
+        tl.store(winner + at, which.to(tl.int8), mask=kept)
+
+
+@triton.jit
+def _descend(
+    master, work, velocity, at, before, gradient, mask, lr, momentum,
+    MOMENTUM: tl.constexpr, COPY: tl.constexpr,
+):  # fmt: skip
+    """Take one step of gradient descent on a tile of the weights, which were `before`."""
+    if MOMENTUM:
+        gradient += momentum * tl.load(velocity + at, mask=mask, other=0.0)
+        tl.store(velocity + at, gradient, mask=mask)
+    moved = before - lr * gradient
+    tl.store(master + at, moved, mask=mask)
+    if COPY:
+        tl.store(work + at, moved.to(work.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def unpool(
+    dy, winner, step, count, dense, jobs, batch,
+    PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, N: tl.constexpr, NP: tl.constexpr,
+    BM: tl.constexpr,
+):  # fmt: skip
+    """Spread a layer's gradient to before its pool and ReLU: dense [M, B, PH·POOL, PW·POOL, NP]."""
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    n = tl.arange(0, NP)
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = place < batch * PH * PW
+    kept = live[:, None] & (n < N)[None, :]
+    at = m * batch * (PH * PW * N) + place[:, None] * N + n[None, :]
+    g = tl.load(dy + at, mask=kept, other=0.0)
+    which = tl.load(winner + at, mask=kept, other=-1)
+    b = place // (PH * PW)
+    i = place % (PH * PW) // PW * POOL
+    j = place % PW * POOL
+    dense += m * batch * (PH * POOL * PW * POOL * NP)
+    for p in tl.static_range(POOL * POOL):
+        pixel = (b * (PH * POOL) + i + p // POOL) * (PW * POOL) + j + p % POOL
+        tl.store(
+            dense + pixel[:, None] * NP + n[None, :],
+            tl.where(which == p, g, 0.0).to(dense.dtype.element_ty),
+            mask=live[:, None],
+        )
+
+
+@triton.jit
+def conv_update(
+    x, sample, step, count, dense, master, work, velocity, lr, momentum, jobs, batch,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PAD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr,
+    N: tl.constexpr, NP: tl.constexpr, KP: tl.constexpr, BIAS: tl.constexpr,
+    FIRST: tl.constexpr, MOMENTUM: tl.constexpr, COPY: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of a convolution's weights and step along it."""
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    K: tl.constexpr = KH * KW * C
+    OH: tl.constexpr = PH * POOL
+    OW: tl.constexpr = PW * POOL
+    n = tl.program_id(2) * BN + tl.arange(0, BN)
+    k = tl.program_id(0) * BK + tl.arange(0, BK)
+    down = k // (KW * C)
+    along = k % (KW * C)
+    dense += m * batch * (OH * OW * NP)
+    images = x if FIRST else x + m * batch * (H * W * C)
+    acc = tl.zeros((BK, BN), tl.float32)
+    rows = batch * (OH * OW)
+    for r0 in range(0, rows, BM):
+        row = r0 + tl.arange(0, BM)
+        b = row // (OH * OW)
+        i = row % (OH * OW) // OW - PAD
+        j = row % OW - PAD
+        live = row < rows
+        if FIRST:
+            chosen = sample + (t * jobs + m) * batch + b
+            origin = tl.load(chosen, mask=live, other=0) * (H * W * C)
+        else:
+            origin = b * (H * W * C)
+        origin += (i * W + j) * C
+        inside = live[:, None] & (k < K)[None, :]
+        if PAD > 0:
+            h = i[:, None] + down[None, :]
+            v = j[:, None] + (along // C)[None, :]
+            inside = inside & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        a = tl.load(
+            images + origin[:, None] + (down * (W * C) + along)[None, :], mask=inside, other=0.0
+        )
+        if BIAS:
+            a = tl.where((k == K)[None, :], 1.0, a).to(x.dtype.element_ty)
+        g = tl.load(dense + row[:, None] * NP + n[None, :], mask=live[:, None], other=0.0)
+        acc = tl.dot(tl.trans(a), g, acc)
+    at = m * (KP * NP) + k[:, None] * NP + n[None, :]
+    mask = (k < K + BIAS)[:, None] & (n < N)[None, :]
+    before = tl.load(master + at, mask=mask, other=0.0)
+    _descend(master, work, velocity, at, before, acc, mask, lr, momentum, MOMENTUM, COPY)
+
+
+@triton.jit
+def conv_backward(
+    dense, step, count, w, dx, jobs, batch,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PAD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr,
+    N: tl.constexpr, NP: tl.constexpr, KP: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of a convolution's inputs: dx [M, B, H, W, C].
+
+    A program handles one row of the input in several images, so that the kernel rows that would
+    fall outside the output are left out rather than masked.
+    """
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    OH: tl.constexpr = PH * POOL
+    OW: tl.constexpr = PW * POOL
+    BLOCKS: tl.constexpr = (C + BC - 1) // BC
+    CHUNKS: tl.constexpr = NP // BN
+    i = tl.program_id(2) // BLOCKS
+    c = tl.program_id(2) % BLOCKS * BC + tl.arange(0, BC)
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    b = row // W
+    j = row % W
+    live = b < batch
+    dense += m * batch * (OH * OW * NP)
+    w += m * (KP * NP)
+    acc = tl.zeros((BM, BC), tl.float32)
+    first = tl.maximum(i + PAD - OH + 1, 0)
+    last = tl.minimum(i + PAD + 1, KH)
+    for turn in range(first * KW * CHUNKS, last * KW * CHUNKS):
+        tap = turn // CHUNKS
+        n = turn % CHUNKS * BN + tl.arange(0, BN)
+        h = i + PAD - tap // KW
+        v = j + PAD - tap % KW
+        seen = live & (v >= 0) & (v < OW)
+        g = tl.load(
+            dense + ((b * OH + h) * OW + v)[:, None] * NP + n[None, :],
+            mask=seen[:, None],
+            other=0.0,
+        )
+        taps = tl.load(
+            w + (tap * C + c)[:, None] * NP + n[None, :], mask=(c < C)[:, None], other=0.0
+        )
+        acc = tl.dot(g, tl.trans(taps), acc)
+    at = m * batch * (H * W * C) + ((b * H + i) * W + j)[:, None] * C + c[None, :]
+    tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=live[:, None] & (c < C)[None, :])
+
+
+@triton.jit
+def patch_forward(
+    x, sample, step, count, w, y, winner, jobs, batch,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PAD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    N: tl.constexpr, NP: tl.constexpr, LINE: tl.constexpr, PP: tl.constexpr,
+    RELU: tl.constexpr, SHARED: tl.constexpr, TRAIN: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Convolve, pool 2×2 and rectify the data set's images: y [M, B, PH, PW, N], winner alike.
+
+    The patch of the image that a pooling window sees is read once and multiplied with the kernel
+    in its four places: w [PP, NP, 4]. A patch has KH + 1 lines of LINE ≥ (KW + 1)·C numbers.
+    """
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    n4 = tl.program_id(2) * (4 * BN) + tl.arange(0, 4 * BN)
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    b = place // (PH * PW)
+    i = place % (PH * PW) // PW * 2 - PAD
+    j = place % PW * 2 - PAD
+    live = b < batch
+    chosen = sample + (b if SHARED else (t * jobs + m) * batch + b)
+    origin = tl.load(chosen, mask=live, other=0) * (H * W * C) + (i * W + j) * C
+    w += m * (PP * NP * 4)
+    acc = tl.zeros((BM, 4 * BN), tl.float32)
+    for k0 in range(0, (KH + 1) * LINE, BK):
+        k = k0 + tl.arange(0, BK)
+        down = k // LINE
+        along = k % LINE
+        inside = live[:, None] & ((down <= KH) & (along < (KW + 1) * C))[None, :]
+        if PAD > 0:
+            h = i[:, None] + down[None, :]
+            v = j[:, None] + (along // C)[None, :]
+            inside = inside & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        a = tl.load(x + origin[:, None] + (down * (W * C) + along)[None, :], mask=inside, other=0.0)
+        acc = tl.dot(a, tl.load(w + k[:, None] * (NP * 4) + n4[None, :]), acc)
+    acc += tl.load(w + (KH + 1) * LINE * (NP * 4) + n4)[None, :].to(tl.float32)
+    best, which = tl.max(tl.reshape(acc, (BM, BN, 4)), axis=2, return_indices=True)
+    if RELU:
+        which = tl.where(best > 0, which, 4)
+        best = tl.where(best < 0, 0.0, best)
+    n = tl.program_id(2) * BN + tl.arange(0, BN)
+    kept = live[:, None] & (n < N)[None, :]
+    at = m * batch * (PH * PW * N) + place[:, None] * N + n[None, :]
+    tl.store(y + at, best.to(y.dtype.element_ty), mask=kept)
+    if TRAIN:
+        tl.store(winner + at, which.to(tl.int8), mask=kept)
+
+
+@triton.jit
+def patch_gradient(
+    x, sample, step, count, dy, winner, gradient, jobs, batch,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PAD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    N: tl.constexpr, NP: tl.constexpr, LINE: tl.constexpr, PP: tl.constexpr,
+    SPLITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of `patch_forward`'s w, in SPLITS parts: [SPLITS, M, PP, NP, 4]."""
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    split = tl.program_id(0)
+    DEEP: tl.constexpr = PP // BK
+    k = tl.program_id(2) % DEEP * BK + tl.arange(0, BK)
+    n = tl.program_id(2) // DEEP * BN + tl.arange(0, BN)
+    down = k // LINE
+    along = k % LINE
+    dy += m * batch * (PH * PW * N)
+    winner += m * batch * (PH * PW * N)
+    acc = tl.zeros((BK, 4 * BN), tl.float32)
+    places = batch * (PH * PW)
+    for r0 in range(split * BM, places, SPLITS * BM):
+        place = r0 + tl.arange(0, BM)
+        b = place // (PH * PW)
+        i = place % (PH * PW) // PW * 2 - PAD
+        j = place % PW * 2 - PAD
+        live = place < places
+        chosen = sample + (t * jobs + m) * batch + b
+        origin = tl.load(chosen, mask=live, other=0) * (H * W * C) + (i * W + j) * C
+        inside = live[:, None] & ((down <= KH) & (along < (KW + 1) * C))[None, :]
+        if PAD > 0:
+            h = i[:, None] + down[None, :]
+            v = j[:, None] + (along // C)[None, :]
+            inside = inside & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        a = tl.load(x + origin[:, None] + (down * (W * C) + along)[None, :], mask=inside, other=0.0)
+        a = tl.where((k == (KH + 1) * LINE)[None, :], 1.0, a).to(x.dtype.element_ty)
+        at = place[:, None] * N + n[None, :]
+        kept = live[:, None] & (n < N)[None, :]
+        g = tl.load(dy + at, mask=kept, other=0.0)
+        which = tl.load(winner + at, mask=kept, other=-1)
+        mine = which[:, :, None] == tl.arange(0, 4)[None, None, :]
+        spread = tl.reshape(tl.where(mine, g[:, :, None], 0.0), (BM, 4 * BN))
+        acc = tl.dot(tl.trans(a), spread.to(x.dtype.element_ty), acc)
+    n4 = tl.program_id(2) // DEEP * (4 * BN) + tl.arange(0, 4 * BN)
+    at = (split * jobs + m) * (PP * NP * 4) + k[:, None] * (NP * 4) + n4[None, :]
+    tl.store(gradient + at, acc)
+
+
+@triton.jit
+def patch_update(
+    step, count, gradient, master, work, velocity, lr, momentum, jobs,
+    C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexpr, NP: tl.constexpr,
+    KP: tl.constexpr, LINE: tl.constexpr, PP: tl.constexpr, BIAS: tl.constexpr,
+    SPLITS: tl.constexpr, MOMENTUM: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Add up the gradient over the kernel's four places, step along it, and lay it out again."""
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    K: tl.constexpr = KH * KW * C
+    n = tl.arange(0, NP)
+    k = tl.program_id(0) * BK + tl.arange(0, BK)
+    mask = (k < K + BIAS)[:, None] & (n < N)[None, :]
+    corner = k // (KW * C) * LINE + k % (KW * C)
+    total = tl.zeros((BK, NP), tl.float32)
+    for p in tl.static_range(4):
+        patch = tl.where(k < K, corner + p // 2 * LINE + p % 2 * C, (KH + 1) * LINE)
+        at = patch[:, None] * (NP * 4) + n[None, :] * 4 + p
+        for split in tl.static_range(SPLITS):
+            part = (split * jobs + m) * (PP * NP * 4)
+            total += tl.load(gradient + part + at, mask=mask, other=0.0)
+    at = m * (KP * NP) + k[:, None] * NP + n[None, :]
+    if MOMENTUM:
+        total += momentum * tl.load(velocity + at, mask=mask, other=0.0)
+        tl.store(velocity + at, total, mask=mask)
+    moved = tl.load(master + at, mask=mask, other=0.0) - lr * total
+    tl.store(master + at, moved, mask=mask)
+    for p in tl.static_range(4):
+        patch = tl.where(k < K, corner + p // 2 * LINE + p % 2 * C, (KH + 1) * LINE)
+        at = m * (PP * NP * 4) + patch[:, None] * (NP * 4) + n[None, :] * 4 + p
+        tl.store(work + at, moved.to(work.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def linear(
+    x, sample, step, count, w, bias, mask, y, jobs, batch,
+    K: tl.constexpr, N: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr,
+    FIRST: tl.constexpr, SHARED: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
+    MASK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Multiply by the weights, y [M, B, N] = x [M, B, K] w, forwards or backwards.
+
+    Element (k, n) of w stands at k * ROW + n * COLUMN. With MASK, y is 0 where mask [M, B, N] is.
+    """
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    ACROSS: tl.constexpr = (N + BN - 1) // BN
+    b = tl.program_id(0) // ACROSS * BM + tl.arange(0, BM)
+    n = tl.program_id(0) % ACROSS * BN + tl.arange(0, BN)
+    live = b < batch
+    if FIRST:
+        chosen = sample + (b if SHARED else (t * jobs + m) * batch + b)
+        origin = tl.load(chosen, mask=live, other=0) * K
+        rows = x
+    else:
+        origin = b * K
+        rows = x + m * batch * K
+    w += m * (K * N)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        a = tl.load(
+            rows + origin[:, None] + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0
+        )
+        weights = tl.load(
+            w + k[:, None] * ROW + n[None, :] * COLUMN,
+            mask=(k < K)[:, None] & (n < N)[None, :],
+            other=0.0,
+        )
+        acc = tl.dot(a, weights, acc)
+    if BIAS:
+        acc += tl.load(bias + m * N + n, mask=n < N, other=0.0)[None, :].to(tl.float32)
+    if RELU:
+        acc = tl.where(acc < 0, 0.0, acc)
+    kept = live[:, None] & (n < N)[None, :]
+    at = m * batch * N + b[:, None] * N + n[None, :]
+    if MASK:
+        acc = tl.where(tl.load(mask + at, mask=kept, other=0.0) > 0, acc, 0.0)
+    tl.store(y + at, acc.to(y.dtype.element_ty), mask=kept)
+
+
+@triton.jit
+def linear_update(
+    x, sample, step, count, dy, master, work, velocity, bias, bias_work, bias_velocity,
+    lr, momentum, jobs, batch,
+    K: tl.constexpr, N: tl.constexpr, FIRST: tl.constexpr, BIAS: tl.constexpr,
+    MOMENTUM: tl.constexpr, COPY: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of a fully connected layer and step along it, weights [M, N, K]."""
+    m = tl.program_id(1).to(tl.int64)
+    t = tl.load(step)
+    if tl.load(count + t * jobs + m) == 0:
+        return
+    ACROSS: tl.constexpr = (K + BK - 1) // BK
+    n = tl.program_id(0) // ACROSS * BN + tl.arange(0, BN)
+    k = tl.program_id(0) % ACROSS * BK + tl.arange(0, BK)
+    rows = x if FIRST else x + m * batch * K
+    dy += m * batch * N
+    at = m * (N * K) + n[:, None] * K + k[None, :]
+    mask = (n < N)[:, None] & (k < K)[None, :]
+    # Asked for before the product, so that it has come when the product is done.
+    before = tl.load(master + at, mask=mask, other=0.0)
+    acc = tl.zeros((BN, BK), tl.float32)
+    total = tl.zeros((BN,), tl.float32)
+    for b0 in range(0, batch, BM):
+        b = b0 + tl.arange(0, BM)
+        live = b < batch
+        if FIRST:
+            chosen = sample + (t * jobs + m) * batch + b
+            origin = tl.load(chosen, mask=live, other=0) * K
+        else:
+            origin = b * K
+        g = tl.load(
+            dy + b[None, :] * N + n[:, None], mask=live[None, :] & (n < N)[:, None], other=0.0
+        )
+        a = tl.load(
+            rows + origin[:, None] + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0
+        )
+        acc = tl.dot(g, a, acc)
+        if BIAS:
+            total += tl.sum(g.to(tl.float32), axis=1)
+    _descend(master, work, velocity, at, before, acc, mask, lr, momentum, MOMENTUM, COPY)
+    if BIAS:
+        if tl.program_id(0) % ACROSS == 0:
+            own = m * N + n
+            was = tl.load(bias + own, mask=n < N, other=0.0)
+            _descend(
+                bias, bias_work, bias_velocity, own, was, total, n < N,
+                lr, momentum, MOMENTUM, COPY,
+            )  # fmt: skip
+
+
+@triton.jit
+def cross_entropy(
+    logits, labels, sample, step, count, gradient, loss, right, jobs, batch,
+    N: tl.constexpr, NP: tl.constexpr, SHARED: tl.constexpr, TRAIN: tl.constexpr,
+    BM: tl.constexpr,
+):  # fmt: skip
+    """Add up the loss of each model's batch; in training also write the logits' gradient."""
+    m = tl.program_id(0).to(tl.int64)
+    t = tl.load(step)
+    samples = tl.load(count + t * jobs + m)
+    if samples == 0:
+        return
+    n = tl.arange(0, NP)
+    total = 0.0
+    hits = 0
+    for b0 in range(0, batch, BM):
+        b = b0 + tl.arange(0, BM)
+        live = b < batch
+        counted = b < samples
+        at = (m * batch + b)[:, None] * N + n[None, :]
+        kept = live[:, None] & (n < N)[None, :]
+        z = tl.load(logits + at, mask=kept, other=float("-inf")).to(tl.float32)
+        z = tl.where(live[:, None], z, 0.0)
+        top = tl.max(z, axis=1)
+        e = tl.exp(z - top[:, None])
+        whole = tl.sum(e, axis=1)
+        chosen = sample + (b if SHARED else (t * jobs + m) * batch + b)
+        label = tl.load(labels + tl.load(chosen, mask=live, other=0), mask=live, other=0)
+        is_label = n[None, :] == label[:, None]
+        own = tl.sum(tl.where(is_label, z, 0.0), axis=1)
+        total += tl.sum(tl.where(counted, tl.log(whole) + top - own, 0.0))
+        if TRAIN:
+            share = (e / whole[:, None] - tl.where(is_label, 1.0, 0.0)) / samples
+            share = tl.where(counted[:, None], share, 0.0)
+            tl.store(gradient + at, share.to(gradient.dtype.element_ty), mask=kept)
+        else:
+            hits += tl.sum(tl.where(counted & (tl.argmax(z, axis=1) == label), 1, 0))
+    tl.store(loss + m, tl.load(loss + m) + total)
+    if not TRAIN:
+        tl.store(right + m, tl.load(right + m) + hits)

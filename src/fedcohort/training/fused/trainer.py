@@ -1,0 +1,202 @@
+"""Local training and evaluation by the fused kernels.
+
+The launches of one step are recorded once as a CUDA graph and replayed for every step of every
+round; batches are read from the data set by index, and nothing waits for the host.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.training.fused.layers import Layer
+from fedcohort.training.fused.network import Network, channels_last
+from fedcohort.training.fused.space import Batches, Space
+from fedcohort.training.local import Parameters, Trained
+from fedcohort.training.plan import Jobs, LocalWork, Plan, make_plan, to_device
+
+_KEPT_PROGRAMS = 4
+_EVALUATION_BYTES = 4 << 30
+
+
+class FusedTrainer:
+    """Trains and evaluates many models of one architecture; a `Trainer`.
+
+    Parameters
+    ----------
+    layers : tuple of Layer
+        From `recognise`.
+    dtype : torch.dtype
+        What is multiplied: bfloat16 or float32. Master weights are float32 always.
+    """
+
+    def __init__(self, layers: tuple[Layer, ...], dtype: torch.dtype) -> None:
+        self._layers, self._dtype = layers, dtype
+        self._images: dict[int, tuple[Tensor, Tensor]] = {}
+        self._programs: dict[tuple[int, int, int, LocalWork], _Program] = {}
+        self._evaluators: dict[tuple[int, int], Network] = {}
+
+    def __call__(
+        self,
+        model: nn.Module,  # noqa: ARG002
+        stacked: Parameters,
+        jobs: Jobs,
+        data: tuple[Tensor, Tensor],
+        pool: Tensor,
+        work: LocalWork,
+    ) -> Trained:
+        """Train; see `Trainer`."""
+        at_once = self._jobs_at_once(jobs, data[0].device, work)
+        parts = [
+            self._train(stacked, jobs[i : i + at_once], data, pool, work)
+            for i in range(0, len(jobs), at_once)
+        ]
+        parameters = {name: torch.cat([p.parameters[name] for p in parts]) for name in stacked}
+        return Trained(parameters, torch.cat([part.losses for part in parts]))
+
+    def _train(
+        self,
+        stacked: Parameters,
+        jobs: Jobs,
+        data: tuple[Tensor, Tensor],
+        pool: Tensor,
+        work: LocalWork,
+    ) -> Trained:
+        plan = make_plan(jobs, pool, work)
+        steps, count, batch = plan.sample.shape
+        images = self._inputs(data[0])
+        key = _rounded(count), batch, images.data_ptr(), work
+        program = self._programs.pop(key, None)
+        if program is None or program.steps < steps:
+            del program  # Its memory is wanted for the next one.
+            while len(self._programs) >= _KEPT_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            space = Space(
+                _rounded(count),
+                batch,
+                self._dtype,
+                images.device,
+                momentum=work.momentum > 0,
+            )
+            program = _Program(self._layers, space, images, data[1], _rounded(steps), work)
+        self._programs[key] = program
+        return program.run(stacked, to_device(jobs.model, images.device), plan)
+
+    def _jobs_at_once(self, jobs: Jobs, device: torch.device, work: LocalWork) -> int:
+        if device.type != "cuda":
+            return len(jobs)
+        widest = int(jobs.size.max())
+        batch = widest if work.batch_size is None else min(work.batch_size, widest)
+        free, _ = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        held = sum(program.bytes for program in self._programs.values())
+        return max(1, int((free + held) * 0.6) // bytes_a_model(self._layers, batch, self._dtype))
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        """Return a data set as the kernels read it, converted once."""
+        kept = self._images.get(x.data_ptr())
+        # The tensor itself is kept too, so that no other can take its place in memory.
+        if kept is None:
+            kept = self._images[x.data_ptr()] = x, channels_last(x, self._dtype)
+        return kept[1]
+
+    @torch.no_grad()
+    def evaluate(self, stacked: Parameters, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return accuracy and mean loss of R models on the same data, float64 [R] each.
+
+        Parameters
+        ----------
+        stacked : dict of float32 [R, ...]
+            Models.
+        data : (float32 [N, ...], int64 [N])
+            Inputs and labels.
+        """
+        images, labels = self._inputs(data[0]), data[1]
+        runs, total, device = len(next(iter(stacked.values()))), len(labels), images.device
+        widest = sum(layer.outputs for layer in self._layers) * self._dtype.itemsize
+        batch = max(1, min(total, _EVALUATION_BYTES // (widest * runs)))
+        network = self._evaluators.get((runs, batch))
+        if network is None:
+            space = Space(runs, batch, self._dtype, device, training=False)
+            network = self._evaluators[runs, batch] = Network(self._layers, space)
+        network.load(stacked)
+        network.loss.zero_()
+        network.right.zero_()
+        step = torch.zeros(1, dtype=torch.int32, device=device)
+        for start in range(0, total, batch):
+            size = min(batch, total - start)
+            sample = torch.arange(start, start + batch, device=device, dtype=torch.int32)
+            count = torch.full((1, runs), size, device=device, dtype=torch.int32)
+            network.forward(Batches(images, labels, sample.clamp(max=total - 1), count, step))
+        return network.right.double() / total, network.loss / total
+
+
+class _Program:
+    """The buffers and the recorded step of a number of jobs of one shape."""
+
+    def __init__(
+        self,
+        layers: tuple[Layer, ...],
+        space: Space,
+        images: Tensor,
+        labels: Tensor,
+        steps: int,
+        work: LocalWork,
+    ) -> None:
+        def integers(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.int32, device=space.device)
+
+        self.steps = steps
+        self.bytes = space.models * bytes_a_model(layers, space.batch, space.dtype)
+        self._work = work
+        self._network = Network(layers, space)
+        self._batches = Batches(
+            images,
+            labels,
+            integers(steps, space.models, space.batch),
+            integers(steps, space.models),
+            integers(1),
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if space.device.type == "cuda":
+            self._step()  # With all counts 0: nothing moves, but every kernel is compiled.
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._step()
+
+    def _step(self) -> None:
+        self._network.forward(self._batches)
+        self._network.backward(self._batches, self._work)
+
+    @torch.no_grad()
+    def run(self, stacked: Parameters, model: Tensor, plan: Plan) -> Trained:
+        """Train jobs that start from the models `model` int64 [m] of `stacked`."""
+        steps, count, _ = plan.sample.shape
+        samples = (plan.weight > 0).sum(2)
+        self._batches.sample[:steps, :count] = plan.sample.int()
+        self._batches.count.zero_()
+        self._batches.count[:steps, :count] = samples.int()
+        self._batches.step.zero_()
+        self._network.load(stacked, model)
+        self._network.loss.zero_()
+        for _ in range(steps):
+            if self._graph is None:
+                self._step()
+            else:
+                self._graph.replay()
+        losses = self._network.loss[:count] / samples.sum(0)
+        return Trained(self._network.parameters(count), losses)
+
+
+def bytes_a_model(layers: tuple[Layer, ...], batch: int, dtype: torch.dtype) -> int:
+    """Estimate the memory that one model takes in training."""
+    # Masters, velocities, working copies, and the local models that are handed on.
+    weights = sum(layer.weights for layer in layers) * (3 * 4 + dtype.itemsize)
+    # Outputs, gradients and winners; and gradients before the pool, in padded channels.
+    outputs = sum(layer.outputs for layer in layers) * (2 * dtype.itemsize + 1)
+    dense = sum(6 * layer.outputs * dtype.itemsize for layer in layers[1:-1])
+    return weights + batch * (outputs + dense)
+
+
+def _rounded(count: int) -> int:
+    """Round up to one of eight sizes between powers of two, so that near sizes share buffers."""
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step
