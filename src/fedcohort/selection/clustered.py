@@ -16,7 +16,7 @@ import dataclasses
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage, to_tree
+from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
 from fedcohort.parameters import OneOf, parameter
@@ -149,16 +149,32 @@ def sampling_distributions(
 
 def _maximal_subtrees(distances: Floats, mass: Floats) -> list[list[int]]:
     """Cut the Ward tree into the largest subtrees whose mass is at most 1."""
-    if len(distances) == 1:
+    leaves = len(distances)
+    if leaves == 1:
         return [[0]]
-    groups, stack = [], [to_tree(linkage(pdist(distances), "ward"))]
+    # Node i < leaves is client i; node leaves + j is the j-th merge, of the two children[j].
+    children = linkage(pdist(distances), "ward")[:, :2].astype(int).tolist()
+    masses = mass.tolist()
+    for left, right in children:
+        masses.append(masses[left] + masses[right])
+
+    def members(node: int) -> list[int]:
+        found, todo = [], [node]
+        while todo:
+            node = todo.pop()
+            if node < leaves:
+                found.append(node)
+            else:
+                todo += reversed(children[node - leaves])
+        return found
+
+    groups, stack = [], [len(masses) - 1]
     while stack:
         node = stack.pop()
-        members = node.pre_order()
-        if mass[members].sum() <= 1 + _TOLERANCE:
-            groups.append(members)
+        if masses[node] <= 1 + _TOLERANCE or node < leaves:
+            groups.append(members(node))
         else:
-            stack += [child for child in (node.left, node.right) if child is not None]
+            stack += children[node - leaves]
     return groups
 
 

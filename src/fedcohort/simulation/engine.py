@@ -8,8 +8,10 @@ and cohorts are the same whatever it is batched with.
 
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -156,6 +158,7 @@ class Lockstep:
         self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
         parts = max(1, min(_PARTS, len(configs) // _RUNS_A_PART)) if device.type != "cpu" else 1
         bounds = np.linspace(0, len(configs), parts + 1).astype(int).tolist()
+        self._threads = ThreadPoolExecutor(os.cpu_count())
         self._parts = [range(a, b) for a, b in itertools.pairwise(bounds)]
 
     def _enter(
@@ -384,28 +387,32 @@ class Lockstep:
         """Wait for some runs' training, and tell their selectors what came of it."""
         if training.done is not None:
             training.done.synchronize()
-        outcomes, start = [], 0
-        for r, assignment, count in zip(part, assignments, training.counts, strict=True):
+        ends = np.cumsum(training.counts).tolist()
+        owned = [slice(end - count, end) for end, count in zip(ends, training.counts, strict=True)]
+
+        def hear(r: int, assignment: _Assignment, own: slice) -> Outcome:
             mask = assignment.passes > 0
-            own = slice(start, start + count)
-            start += count
-            done, seen, updates = mask.copy(), np.full(len(mask), np.nan), None
+            done, losses, updates = mask.copy(), None, None
             if training.used is not None and training.losses is not None:
+                losses = np.full(len(mask), np.nan)
                 done[mask] = training.used[own].numpy()
-                seen[mask] = training.losses[own].numpy()
+                losses[mask] = training.losses[own].numpy()
             if r in training.updates:
                 updates = _scatter(training.updates[r].numpy(), mask)
             outcome = Outcome(
                 assignment.ids,
                 done,
-                seen if count else None,
+                losses,
                 updates,
                 passes=assignment.passes,
                 capacity=assignment.capacity,
             )
             self._runs[r].selector.observe(outcome)
-            outcomes.append(outcome)
-        return outcomes
+            return outcome
+
+        # Selectors that compare whole updates work on megabytes: several at once.
+        each = self._threads.map if training.updates else map
+        return list(each(hear, part, assignments, owned))
 
     def _jobs(self, part: range, assignments: Sequence[_Assignment]) -> Jobs:
         columns: list[tuple[Any, ...]] = []

@@ -34,13 +34,15 @@ def aggregate(
     intended, present = weights.sum(1), (weights * counted).sum(1)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
     mixing = (weights * counted * scale[:, None]).float()
-    moved = {name: values.clone() for name, values in stacked.items()}
-    # Slot after slot, so that a model's sum does not depend on what it is computed beside.
-    for slot in range(slots.shape[1]):
-        place = slots[:, slot].clamp(min=0)
-        for name, values in stacked.items():
-            update = local[name][place].sub_(values).mul_(_like(mixing[:, slot], values))
-            moved[name] += torch.where(_like(counted[:, slot], values), update, 0.0)
+    places = slots.clamp(min=0).T.contiguous()
+    moved = {}
+    for name, values in stacked.items():
+        # What does not count may not even be a number, and 0 times that is not 0.
+        finite = torch.where(_like(used, values), local[name], 0.0)
+        moved[name] = values.clone()
+        # Slot after slot, so that a model's sum does not depend on what it is computed beside.
+        for place, share in zip(places, mixing.T, strict=True):
+            moved[name].addcmul_(finite[place] - values, _like(share, values))
     return moved
 
 

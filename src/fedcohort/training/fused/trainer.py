@@ -49,6 +49,8 @@ class FusedTrainer:
             self._train(stacked, jobs[i : i + at_once], data, pool, work)
             for i in range(0, len(jobs), at_once)
         ]
+        if len(parts) == 1:
+            return parts[0]
         parameters = {name: torch.cat([p.parameters[name] for p in parts]) for name in stacked}
         return Trained(parameters, torch.cat([part.losses for part in parts]))
 
