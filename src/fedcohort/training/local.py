@@ -92,6 +92,8 @@ def train_sequential(
             optimiser.zero_grad()
             loss = F.cross_entropy(model(x[batch]), y[batch])
             loss.backward()  # type: ignore[no-untyped-call]
+            if work.proximal:
+                _draw_back(model, first, work.proximal)
             optimiser.step()
             total += float(loss.detach()) * len(batch)
             seen += len(batch)
@@ -99,6 +101,13 @@ def train_sequential(
         losses.append(total / seen)
     joined = {name: torch.stack([p[name] for p in finished]) for name in stacked}
     return Trained(joined, torch.tensor(losses, dtype=torch.float64, device=x.device))
+
+
+def _draw_back(model: nn.Module, first: Parameters, strength: float) -> None:
+    """Add the gradient of FedProx's term, strength / 2 · |w - first|²."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            parameter.grad.add_(parameter.detach() - first[name], alpha=strength)
 
 
 def train_batched(
@@ -138,6 +147,7 @@ def _train_lockstep(
     plan = make_plan(jobs, pool, work)
     model_of = to_device(jobs.model, x.device)
     local = {name: values[model_of] for name, values in stacked.items()}
+    first = {name: values.clone() for name, values in local.items()} if work.proximal else {}
     velocity = {name: torch.zeros_like(values) for name, values in local.items()}
     step = vmap(grad_and_value(_batch_loss(model)))
     total = torch.zeros(len(jobs), dtype=torch.float64, device=x.device)
@@ -147,6 +157,8 @@ def _train_lockstep(
         total += losses.double() * count
         active = (count > 0).to(x.dtype)
         for name, gradient in gradients.items():
+            if work.proximal:
+                gradient.add_(local[name] - first[name], alpha=work.proximal)
             velocity[name].mul_(work.momentum).add_(gradient)
             # A job that has finished keeps its velocity from moving it.
             shape = (-1, *[1] * (gradient.dim() - 1))

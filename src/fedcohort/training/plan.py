@@ -23,11 +23,15 @@ class LocalWork:
         Samples a step; None is full batch.
     lr, momentum : float
         Of plain stochastic gradient descent.
+    proximal : float
+        FedProx's μ: how strongly a client is drawn back to the global model (T. Li et al.,
+        Federated Optimization in Heterogeneous Networks, MLSys 2020).
     """
 
     batch_size: int | None
     lr: float
     momentum: float = 0.0
+    proximal: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+pytest.importorskip("triton", reason="Triton, whose interpreter these tests use, is for Linux")
+
 from fedcohort.training.evaluation import evaluate
 from fedcohort.training.fused.layers import Convolution, UnsupportedModelError, recognise
 from fedcohort.training.fused.trainer import FusedTrainer, bytes_a_model
@@ -57,7 +59,7 @@ JOBS = Jobs(
         (SmallCNN, (1, 8, 8), LocalWork(8, 0.1, 0.5)),
         (SmallCNN, (1, 8, 8), LocalWork(None, 0.1)),
         (MLP, (1, 8, 8), LocalWork(8, 0.1)),
-        (_odd, (3, 11, 11), LocalWork(16, 0.1, 0.9)),
+        (_odd, (3, 11, 11), LocalWork(16, 0.1, 0.9, 0.5)),
         (PaperCNN, (1, 28, 28), LocalWork(None, 0.1)),
     ],
     ids=["small", "full-batch", "mlp", "odd", "paper"],

@@ -87,10 +87,12 @@ def conv_forward(
 
 @triton.jit
 def _descend(
-    master, work, velocity, at, before, gradient, mask, lr, momentum,
-    MOMENTUM: tl.constexpr, COPY: tl.constexpr,
+    master, work, velocity, anchor, at, before, gradient, mask, lr, momentum, proximal,
+    MOMENTUM: tl.constexpr, PROXIMAL: tl.constexpr, COPY: tl.constexpr,
 ):  # fmt: skip
     """Take one step of gradient descent on a tile of the weights, which were `before`."""
+    if PROXIMAL:
+        gradient += proximal * (before - tl.load(anchor + at, mask=mask, other=0.0))
     if MOMENTUM:
         gradient += momentum * tl.load(velocity + at, mask=mask, other=0.0)
         tl.store(velocity + at, gradient, mask=mask)
@@ -133,12 +135,13 @@ def unpool(
 
 @triton.jit
 def conv_update(
-    x, sample, step, count, dense, master, work, velocity, lr, momentum, jobs, batch,
+    x, sample, step, count, dense, master, work, velocity, anchor, lr, momentum, proximal,
+    jobs, batch,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     PAD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr,
     N: tl.constexpr, NP: tl.constexpr, KP: tl.constexpr, BIAS: tl.constexpr,
-    FIRST: tl.constexpr, MOMENTUM: tl.constexpr, COPY: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    FIRST: tl.constexpr, MOMENTUM: tl.constexpr, PROXIMAL: tl.constexpr,
+    COPY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of a convolution's weights and step along it."""
     m = tl.program_id(1).to(tl.int64)
@@ -183,7 +186,10 @@ def conv_update(
     at = m * (KP * NP) + k[:, None] * NP + n[None, :]
     mask = (k < K + BIAS)[:, None] & (n < N)[None, :]
     before = tl.load(master + at, mask=mask, other=0.0)
-    _descend(master, work, velocity, at, before, acc, mask, lr, momentum, MOMENTUM, COPY)
+    _descend(
+        master, work, velocity, anchor, at, before, acc, mask, lr, momentum, proximal,
+        MOMENTUM, PROXIMAL, COPY,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -341,10 +347,10 @@ def patch_gradient(
 
 @triton.jit
 def patch_update(
-    step, count, gradient, master, work, velocity, lr, momentum, jobs,
+    step, count, gradient, master, work, velocity, anchor, lr, momentum, proximal, jobs,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexpr, NP: tl.constexpr,
     KP: tl.constexpr, LINE: tl.constexpr, PP: tl.constexpr, BIAS: tl.constexpr,
-    SPLITS: tl.constexpr, MOMENTUM: tl.constexpr, BK: tl.constexpr,
+    SPLITS: tl.constexpr, MOMENTUM: tl.constexpr, PROXIMAL: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Add up the gradient over the kernel's four places, step along it, and lay it out again."""
     m = tl.program_id(1).to(tl.int64)
@@ -364,10 +370,13 @@ def patch_update(
             part = (split * jobs + m) * (PP * NP * 4)
             total += tl.load(gradient + part + at, mask=mask, other=0.0)
     at = m * (KP * NP) + k[:, None] * NP + n[None, :]
+    before = tl.load(master + at, mask=mask, other=0.0)
+    if PROXIMAL:
+        total += proximal * (before - tl.load(anchor + at, mask=mask, other=0.0))
     if MOMENTUM:
         total += momentum * tl.load(velocity + at, mask=mask, other=0.0)
         tl.store(velocity + at, total, mask=mask)
-    moved = tl.load(master + at, mask=mask, other=0.0) - lr * total
+    moved = before - lr * total
     tl.store(master + at, moved, mask=mask)
     for p in tl.static_range(4):
         patch = tl.where(k < K, corner + p // 2 * LINE + p % 2 * C, (KH + 1) * LINE)
@@ -427,11 +436,11 @@ def linear(
 
 @triton.jit
 def linear_update(
-    x, sample, step, count, dy, master, work, velocity, bias, bias_work, bias_velocity,
-    lr, momentum, jobs, batch,
+    x, sample, step, count, dy, master, work, velocity, anchor,
+    bias, bias_work, bias_velocity, bias_anchor, lr, momentum, proximal, jobs, batch,
     K: tl.constexpr, N: tl.constexpr, FIRST: tl.constexpr, BIAS: tl.constexpr,
-    MOMENTUM: tl.constexpr, COPY: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    MOMENTUM: tl.constexpr, PROXIMAL: tl.constexpr,
+    COPY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of a fully connected layer and step along it, weights [M, N, K]."""
     m = tl.program_id(1).to(tl.int64)
@@ -466,14 +475,17 @@ def linear_update(
         acc = tl.dot(g, a, acc)
         if BIAS:
             total += tl.sum(g.to(tl.float32), axis=1)
-    _descend(master, work, velocity, at, before, acc, mask, lr, momentum, MOMENTUM, COPY)
+    _descend(
+        master, work, velocity, anchor, at, before, acc, mask, lr, momentum, proximal,
+        MOMENTUM, PROXIMAL, COPY,
+    )  # fmt: skip
     if BIAS:
         if tl.program_id(0) % ACROSS == 0:
             own = m * N + n
             was = tl.load(bias + own, mask=n < N, other=0.0)
             _descend(
-                bias, bias_work, bias_velocity, own, was, total, n < N,
-                lr, momentum, MOMENTUM, COPY,
+                bias, bias_work, bias_velocity, bias_anchor, own, was, total, n < N,
+                lr, momentum, proximal, MOMENTUM, PROXIMAL, COPY,
             )  # fmt: skip
 
 

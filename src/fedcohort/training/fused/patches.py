@@ -9,7 +9,7 @@ from torch import Tensor
 from fedcohort.training.fused import kernels
 from fedcohort.training.fused.convolution import conv_shape, load_kernel, read_kernel
 from fedcohort.training.fused.layers import Convolution
-from fedcohort.training.fused.space import Batches, Space
+from fedcohort.training.fused.space import Batches, Space, Weights
 from fedcohort.training.fused.tiles import conv_tiles, patch_tiles
 from fedcohort.training.local import Parameters
 from fedcohort.training.plan import LocalWork
@@ -22,10 +22,14 @@ class ManyPatches:
         self._layer, self._space = layer, space
         self._matrix, self._tiles = conv_tiles(layer), patch_tiles(layer)
         tiles, shape = self._tiles, (self._matrix.rows, self._matrix.columns)
-        self._master = space.zeros(*shape, dtype=torch.float32)
-        self._velocity = torch.zeros_like(self._master) if space.momentum else None
+        master = space.zeros(*shape, dtype=torch.float32)
         # The kernel in its four places, by (line, number in the line), filter, place.
-        self._work = space.zeros(tiles.rows, shape[1], 4)
+        self._weights = Weights(
+            master,
+            space.zeros(tiles.rows, shape[1], 4),
+            torch.zeros_like(master) if space.momentum else None,
+            torch.zeros_like(master) if space.proximal else None,
+        )
         self._shape: dict[str, Any] = conv_shape(layer, self._matrix) | {
             "LINE": tiles.line,
             "PP": tiles.rows,
@@ -33,29 +37,29 @@ class ManyPatches:
         if space.training:
             self._winner = space.empty(space.batch, layer.outputs, dtype=torch.int8)
             self._gradient = torch.empty(
-                tiles.splits, *self._work.shape, dtype=torch.float32, device=space.device
+                tiles.splits, *self._weights.work.shape, dtype=torch.float32, device=space.device
             )
 
     def load(self, stacked: Parameters, model: Tensor | None) -> None:
         """Copy parameters in."""
-        load_kernel(self._layer, self._master, stacked, model)
+        master, work = self._weights.master, self._weights.work
+        load_kernel(self._layer, master, stacked, model)
         (high, wide), channels = self._layer.kernel, self._layer.channels
         terms, line, filters = high * wide * channels, self._tiles.line, self._matrix.columns
-        kernel = self._master[:, :terms].reshape(-1, high, wide * channels, filters)
-        lines = self._work.as_strided(
+        kernel = master[:, :terms].reshape(-1, high, wide * channels, filters)
+        lines = work.as_strided(
             (self._space.models, high + 1, line, filters, 4),
-            (self._work.stride(0), line * filters * 4, filters * 4, 4, 1),
+            (work.stride(0), line * filters * 4, filters * 4, 4, 1),
         )
         for place in range(4):
             down, along = place // 2, place % 2 * channels
             lines[:, down : down + high, along : along + wide * channels, :, place] = kernel
-        self._work[:, (high + 1) * line] = self._master[:, terms, :, None]
-        if self._velocity is not None:
-            self._velocity.zero_()
+        work[:, (high + 1) * line] = master[:, terms, :, None]
+        self._weights.rest()
 
     def parameters(self, count: int) -> Parameters:
         """Return the first `count` models' parameters."""
-        return read_kernel(self._layer, self._master, count)
+        return read_kernel(self._layer, self._weights.master, count)
 
     def forward(self, batches: Batches, source: Tensor, target: Tensor) -> None:
         """Compute `target` [M, B, outputs] from the data set."""
@@ -67,7 +71,7 @@ class ManyPatches:
             batches.sample,
             batches.step,
             batches.count,
-            self._work,
+            self._weights.work,
             target,
             self._winner if space.training else target,
             space.models,
@@ -108,11 +112,13 @@ class ManyPatches:
             batches.step,
             batches.count,
             self._gradient,
-            self._master,
-            self._work,
-            self._velocity,
+            self._weights.master,
+            self._weights.work,
+            self._weights.velocity,
+            self._weights.anchor,
             work.lr,
             work.momentum,
+            work.proximal,
             space.models,
             C=layer.channels,
             KH=layer.kernel[0],
@@ -125,5 +131,6 @@ class ManyPatches:
             BIAS=layer.bias is not None,
             SPLITS=tiles.splits,
             MOMENTUM=space.momentum,
+            PROXIMAL=space.proximal,
             BK=32,
         )

@@ -19,8 +19,8 @@ class Space:
         are float32 always.
     device : torch.device
         Where.
-    momentum, training : bool
-        Whether velocities are kept, and whether there is a backward pass.
+    momentum, proximal, training : bool
+        Whether velocities and first weights are kept, and whether there is a backward pass.
     """
 
     models: int
@@ -28,6 +28,7 @@ class Space:
     dtype: torch.dtype
     device: torch.device
     momentum: bool = False
+    proximal: bool = False
     training: bool = True
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -71,7 +72,7 @@ class Batches:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A matrix of every model: the float32 master, what is multiplied with, the velocity.
+    """A matrix of every model: the float32 master, and what goes with it.
 
     Attributes
     ----------
@@ -81,18 +82,22 @@ class Weights:
         Its copy in the working precision, or the master itself.
     velocity : float32 [M, ...], optional
         Of gradient descent with momentum.
+    anchor : float32 [M, ...], optional
+        The first weights, to which a proximal term draws.
     """
 
     master: Tensor
     work: Tensor
     velocity: Tensor | None
+    anchor: Tensor | None
 
     @classmethod
     def zeros(cls, space: Space, *shape: int) -> "Weights":
         """Return weights that are 0."""
         master = space.zeros(*shape, dtype=torch.float32)
         work = master if space.dtype == torch.float32 else space.zeros(*shape)
-        return cls(master, work, torch.zeros_like(master) if space.momentum else None)
+        velocity = torch.zeros_like(master) if space.momentum else None
+        return cls(master, work, velocity, torch.zeros_like(master) if space.proximal else None)
 
     @property
     def copied(self) -> bool:
@@ -106,6 +111,8 @@ class Weights:
         self.rest()
 
     def rest(self) -> None:
-        """Forget the velocity."""
+        """Forget the velocity, and take the master for the first weights."""
         if self.velocity is not None:
             self.velocity.zero_()
+        if self.anchor is not None:
+            self.anchor.copy_(self.master)

@@ -77,6 +77,7 @@ class FusedTrainer:
                 self._dtype,
                 images.device,
                 momentum=work.momentum > 0,
+                proximal=work.proximal > 0,
             )
             program = _Program(self._layers, space, images, data[1], _rounded(steps), work)
         self._programs[key] = program
