@@ -33,7 +33,7 @@ def setting():
 @pytest.mark.parametrize("batch_size", [None, 1, 8, 64])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_batched_equals_sequential_with_unequal_clients_and_work(setting, batch_size, momentum):
-    work = LocalWork(batch_size, 0.05, momentum)
+    work = LocalWork(batch_size, 0.05, momentum, proximal=momentum / 3)
     plain, batched = train_sequential(*setting, work), train_batched(*setting, work)
     for name, values in plain.parameters.items():
         assert torch.allclose(values, batched.parameters[name], atol=1e-5), name
@@ -58,6 +58,27 @@ def test_a_full_batch_pass_is_one_gradient_step(setting):
     for (name, values), gradient in zip(fresh.named_parameters(), gradients, strict=True):
         assert torch.allclose(trained.parameters[name][0], values - 0.1 * gradient, atol=1e-6)
     assert trained.losses[0] == pytest.approx(loss.item(), abs=1e-6)
+
+
+def test_fedprox_draws_clients_back_to_the_global_model(setting):
+    model, stacked, jobs, data, pool = setting
+    free, drawn = (
+        train_sequential(model, stacked, jobs, data, pool, LocalWork(8, 0.05, 0.0, strength))
+        for strength in (0.0, 1.0)
+    )
+
+    def distance(trained):
+        moved = [(v - stacked[n][jobs.model]).flatten(1) for n, v in trained.parameters.items()]
+        return torch.cat(moved, dim=1).norm(dim=1)
+
+    assert (distance(drawn) < distance(free)).all()
+    # w1 = w0 - lr·g0 whatever the strength, so the first step is the same.
+    one = jobs[:1]
+    whole = [
+        train_sequential(model, stacked, one, data, pool, LocalWork(None, 0.05, 0.0, strength))
+        for strength in (0.0, 1.0)
+    ]
+    assert torch.equal(*(trained.parameters["fc2.weight"] for trained in whole))
 
 
 def test_aggregation_is_the_weighted_mean():

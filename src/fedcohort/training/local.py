@@ -82,9 +82,8 @@ def train_sequential(
     for j in range(len(jobs)):
         job = jobs[j : j + 1]
         plan = make_plan(job, pool, work)
-        load_parameters(
-            model, {name: values[int(job.model[0])] for name, values in stacked.items()}
-        )
+        first = {name: values[int(job.model[0])] for name, values in stacked.items()}
+        load_parameters(model, first)
         optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
         total, seen = 0.0, 0
         for sample, weight in zip(plan.sample[:, 0], plan.weight[:, 0], strict=True):
