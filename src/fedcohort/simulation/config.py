@@ -9,7 +9,9 @@ from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import parse_skew
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.selection import Selector, make_selector
+from fedcohort.simulation.system import parse_availability
 from fedcohort.training import INITIALISATIONS
+from fedcohort.training.server import Server, make_server
 
 PROFILES = ("fc1", "gradient", "representative-gradient")
 
@@ -45,6 +47,22 @@ class RunConfig:
         Samples a step; full batch if not given.
     lr, momentum : float
         Of local gradient descent.
+    proximal : float
+        FedProx's μ; 0 is plain local training.
+    server : str
+        What the server makes of the mean update: ``avg``, ``avgm`` or ``adam``, with parameters as
+        ``name:key=value``.
+    availability : str
+        Who is there in a round: ``always``, a share such as ``0.7``, ``daily:SHARE``, or the path
+        of a ``.npy`` trace of zeros and ones, rounds × clients.
+    dropout : float
+        The probability that a client which was asked never answers.
+    speed_spread : float
+        How unequal clients' speeds are: the standard deviation of their logarithm.
+    deadline : float, optional
+        When a round ends at the latest, in passes of a client of median speed and average size.
+    over_selection : float
+        How many more clients are asked than are waited for, as a factor.
     model, init, profile, profile_layer : str
         Architecture, first weights, what clients send once, and the layer it is read from.
     inputs : {"unit", "standard"}
@@ -74,6 +92,13 @@ class RunConfig:
     batch_size: int | None = parameter(None, Optional(_POSITIVE))
     lr: float = parameter(0.1, Interval(0, closed="neither"))
     momentum: float = parameter(0.0, Interval(0, 1, closed="left"))
+    proximal: float = parameter(0.0, Interval(0))
+    server: str = "avg"
+    availability: str = "always"
+    dropout: float = parameter(0.0, Interval(0, 1, closed="left"))
+    speed_spread: float = parameter(0.0, Interval(0, 3))
+    deadline: float | None = parameter(None, Optional(Interval(0, closed="neither")))
+    over_selection: float = parameter(1.0, Interval(1, 10))
     model: str = "auto"
     init: str = parameter("default", OneOf(*INITIALISATIONS))
     profile: str = parameter("fc1", OneOf(*PROFILES))
@@ -94,11 +119,19 @@ class RunConfig:
             )
         parse_skew(self.skew)
         self.make_selector()
+        self.make_server()
+        if not self.availability.endswith(".npy"):
+            parse_availability(self.availability)
 
     def make_selector(self) -> Selector:
         """Make the selector that `selector` names."""
         name, parameters = parse_selector(self.selector)
         return make_selector(name, **parameters)
+
+    def make_server(self) -> Server:
+        """Make the server that `server` names."""
+        name, parameters = parse_selector(self.server)
+        return make_server(name, **parameters)
 
     def lockstep_key(self) -> str:
         """Return what two runs must share to be trained as one program."""
@@ -111,7 +144,8 @@ class RunConfig:
         own = {k: v for k, v in dataclasses.asdict(self).items() if k in _DECIDE_THE_FEDERATION}
         if self.profile == "representative-gradient":
             own |= {
-                name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "momentum")
+                name: getattr(self, name)
+                for name in ("epochs", "batch_size", "lr", "momentum", "proximal")
             }
         return _hash(json.dumps(own, sort_keys=True))
 
@@ -139,6 +173,8 @@ _SHARED_IN_LOCKSTEP = frozenset(
         "batch_size",
         "lr",
         "momentum",
+        "proximal",
+        "server",
         "precision",
         "eval_every",
         "eval_samples",

@@ -35,11 +35,13 @@ from fedcohort.simulation.setting import (
     order_keys,
 )
 from fedcohort.simulation.store import Checkpoint, RoundRecord
+from fedcohort.simulation.system import Availability, attend, over_selected, parse_availability
 from fedcohort.training.aggregation import aggregate, usable
 from fedcohort.training.backend import Backend, choose_backend
 from fedcohort.training.evaluation import client_losses
 from fedcohort.training.local import Parameters
 from fedcohort.training.plan import Jobs, LocalWork, to_device
+from fedcohort.training.server import fresh_state, part_of
 
 _FLOAT_BYTES = 4
 # While the device works on some of the runs, the host selects for others: in so many parts, each
@@ -55,6 +57,7 @@ class _Run:
     config: RunConfig
     federation: Federation
     selector: Selector
+    availability: Availability
     profiles: NDArray[np.float32] | None
     pool_start: int
 
@@ -80,6 +83,8 @@ class _Assignment:
     weights: NDArray[np.float64]
     passes: NDArray[np.float64]
     capacity: NDArray[np.float64] | None = None
+    durations: NDArray[np.float64] | None = None
+    elapsed: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = 0.0
@@ -138,7 +143,7 @@ class Lockstep:
         self.round = 0
         self._device = device
         self._data: DeviceData = load_device_data(dataset, shared, device)
-        self._work = LocalWork(shared.batch_size, shared.lr, shared.momentum)
+        self._work = LocalWork(shared.batch_size, shared.lr, shared.momentum, shared.proximal)
         models = [initial_model(config, dataset).to(device) for config in configs]
         self._model: nn.Module = models[0]
         self._backend = backend or choose_backend(
@@ -148,6 +153,8 @@ class Lockstep:
             name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
             for name, _ in self._model.named_parameters()
         }
+        self._server = shared.make_server()
+        self._memory = fresh_state(self._server, self._stacked)
         self._model_bytes = _FLOAT_BYTES * sum(v[0].numel() for v in self._stacked.values())
         self._runs: list[_Run] = []
         pools: list[NDArray[np.int64]] = []
@@ -183,7 +190,8 @@ class Lockstep:
         seen[key] = (federation, profiles)
         sent = profiles if needs_profile else None
         selector.fit(sent, sizes=federation.sizes, label_counts=federation.label_counts)
-        return _Run(config, federation, selector, sent, pool_start)
+        availability = parse_availability(config.availability)
+        return _Run(config, federation, selector, availability, sent, pool_start)
 
     # -- saving ----------------------------------------------------------------------------
 
@@ -218,8 +226,13 @@ class Lockstep:
         saved: dict[str, Checkpoint] = {}
         for r, run in enumerate(self._runs):
             model = {f"model.{n}": v[r].cpu().numpy() for n, v in self._stacked.items()}
+            memory = {
+                f"server.{kind}.{n}": v[r].cpu().numpy()
+                for kind, values in self._memory.items()
+                for n, v in values.items()
+            }
             state = {f"selector.{n}": v for n, v in run.selector.state().items()}
-            saved[run.config.key] = self.round, model | state
+            saved[run.config.key] = self.round, model | memory | state
         return saved
 
     def restore(self, checkpoints: Sequence[Checkpoint]) -> None:
@@ -228,6 +241,9 @@ class Lockstep:
             self.round = round_
             for name, values in self._stacked.items():
                 values[r] = torch.from_numpy(state[f"model.{name}"])
+            for kind, memory in self._memory.items():
+                for name, values in memory.items():
+                    values[r] = torch.from_numpy(state[f"server.{kind}.{name}"])
             prefix = "selector."
             run.selector.restore(
                 {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
@@ -266,7 +282,8 @@ class Lockstep:
         records = [
             RoundRecord(
                 round=self.round,
-                gemd=gemd(run.federation.label_counts, assignment.cohort.ids),
+                gemd=_gemd(run.federation, assignment.cohort),
+                elapsed=assignment.elapsed,
                 cohort=tuple(assignment.cohort.ids.tolist()),
                 left_out=tuple(outcome.ids[~outcome.trained].tolist()),
                 bytes_down=assignment.bytes_down,
@@ -279,36 +296,67 @@ class Lockstep:
         return [dataclasses.replace(r, **s) for r, s in zip(records, scores, strict=True)]
 
     def _assign(self, r: int) -> _Assignment:
-        """Let one run's selector ask and choose."""
+        """Let one run's selector ask and choose, and see who answers in time."""
         began = time.perf_counter()
         run = self._runs[r]
         config, selector = run.config, run.selector
         rng = generator(config.seed, "selection", self.round)
-        everyone = np.arange(len(run.federation))
+        clients = len(run.federation)
+        there = run.availability.of(config.seed, self.round, clients)
+        present = clients if there is None else len(there)
+        wanted = min(config.cohort, present)
+        asked = over_selected(wanted, config.over_selection, present)
         receivers, up = [], 0
         if self.round == 1:
+            everyone = np.arange(clients)
             receivers += [everyone] if Need.PROFILE in selector.needs else []
-            up += run.joining_bytes * len(everyone)
-        for need, ids in selector.ask(config.cohort, rng=rng).items():
-            answers = self._answer(r, need, ids)
-            selector.tell(need, ids, answers)
-            receivers.append(ids)
-            up += _FLOAT_BYTES * answers.size
-        cohort = selector.select(config.cohort, rng=rng)
+            up += run.joining_bytes * clients
+        if asked == 0:
+            cohort = Cohort(np.empty(0, np.int64), np.empty(0))
+        else:
+            for need, ids in selector.ask(asked, there, rng=rng).items():
+                answers = self._answer(r, need, ids)
+                selector.tell(need, ids, answers)
+                receivers.append(ids)
+                up += _FLOAT_BYTES * answers.size
+            cohort = selector.select(asked, there, rng=rng)
         ids, place = np.unique(cohort.ids, return_inverse=True)
-        weights = np.bincount(place, cohort.weights).astype(np.float64)
+        weights = np.bincount(place, cohort.weights, minlength=len(ids)).astype(np.float64)
         passes, capacity = np.full(len(ids), config.epochs), None
         if cohort.work is not None:
             tasks = np.empty((len(ids), 2))
             tasks[place] = cohort.work
             capacity = affordable_passes(config.seed, self.round, ids)
             passes = completed_passes(tasks, capacity)
+        sizes = run.federation.sizes
+        attendance = attend(
+            config.seed,
+            self.round,
+            ids,
+            passes * sizes[ids] / sizes.mean(),
+            wanted,
+            spread=config.speed_spread,
+            dropout=config.dropout,
+            deadline=config.deadline,
+        )
+        passes = np.where(attendance.answered, passes, 0.0)
         receivers.append(ids)
         down = self._model_bytes * len(np.unique(np.concatenate(receivers)))
         extra = _FLOAT_BYTES if Need.LOSS in selector.needs else 0
         up += (self._model_bytes + extra) * int((passes > 0).sum())
         elapsed = time.perf_counter() - began
-        return _Assignment(cohort, ids, weights, passes, capacity, down, up, elapsed)
+        return _Assignment(
+            cohort,
+            ids,
+            weights,
+            passes,
+            capacity,
+            attendance.durations,
+            attendance.elapsed,
+            down,
+            up,
+            elapsed,
+        )
 
     def _answer(self, r: int, need: Need, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Have clients measure what a selector asked for before it chooses."""
@@ -353,6 +401,7 @@ class Lockstep:
         working = [assignment.passes > 0 for assignment in assignments]
         counts = [int(mask.sum()) for mask in working]
         if sum(counts) == 0:
+            self._move(part, {n: v[part.start : part.stop] for n, v in self._stacked.items()})
             return _Training(counts, None, None, {}, None)
         jobs = self._jobs(part, assignments)
         trained = self._backend.train(
@@ -375,11 +424,18 @@ class Lockstep:
             to_device(torch.from_numpy(weights), self._device),
             used,
         )
-        for name, values in self._stacked.items():
-            values[part.start : part.stop] = moved[name]
+        self._move(part, moved)
         landed = to_host(used), to_host(trained.losses)
         done = torch.cuda.current_stream().record_event() if self._device.type == "cuda" else None
         return _Training(counts, *landed, updates, done)
+
+    def _move(self, part: range, means: Parameters) -> None:
+        """Let the server move some runs' global models, given their clients' means."""
+        own = slice(part.start, part.stop)
+        before = {name: values[own] for name, values in self._stacked.items()}
+        moved = self._server.step(before, means, part_of(self._memory, own))
+        for name, values in self._stacked.items():
+            values[own] = moved[name]
 
     def _conclude(
         self, part: range, assignments: Sequence[_Assignment], training: _Training
@@ -406,6 +462,7 @@ class Lockstep:
                 updates,
                 passes=assignment.passes,
                 capacity=assignment.capacity,
+                durations=assignment.durations,
             )
             self._runs[r].selector.observe(outcome)
             return outcome
@@ -441,6 +498,10 @@ class Lockstep:
                 accuracy, loss = self._backend.evaluate(self._model, models, data)
                 scores |= {f"{name}_accuracy": accuracy, f"{name}_loss": loss}
         return scores
+
+
+def _gemd(federation: Federation, cohort: Cohort) -> float | None:
+    return gemd(federation.label_counts, cohort.ids) if len(cohort) else None
 
 
 def to_host(values: Tensor) -> Tensor:

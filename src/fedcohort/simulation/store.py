@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS rounds (
     train_accuracy REAL, train_loss REAL, test_accuracy REAL, test_loss REAL, gemd REAL,
     cohort TEXT NOT NULL, left_out TEXT NOT NULL,
     bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
-    seconds REAL NOT NULL, selection_seconds REAL NOT NULL,
+    elapsed REAL NOT NULL, seconds REAL NOT NULL, selection_seconds REAL NOT NULL,
     PRIMARY KEY (run, round)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS checkpoints (
@@ -53,6 +53,8 @@ class RoundRecord:
         Who was chosen, and whose update was not used (dropped out or not finite).
     bytes_down, bytes_up : int
         Sent to clients and by clients.
+    elapsed : float
+        Simulated time that the round took (see `fedcohort.simulation.system`).
     seconds, selection_seconds : float
         Wall-clock time of the round, divided by the runs in lockstep, and of its selection.
     """
@@ -67,6 +69,7 @@ class RoundRecord:
     left_out: tuple[int, ...] = ()
     bytes_down: int = 0
     bytes_up: int = 0
+    elapsed: float = 0.0
     seconds: float = 0.0
     selection_seconds: float = 0.0
 

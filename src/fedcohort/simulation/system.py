@@ -156,18 +156,21 @@ def attend(
     deadline : float, optional
         When the round ends at the latest.
     """
-    slowness = spread * ndtri(_uniform(seed, "speed", ids))
-    slowness += spread / 2 * ndtri(_uniform(seed, "pace", round_, ids))
-    durations = work * np.exp(slowness)
-    answers = _uniform(seed, "dropout", round_, ids) >= dropout
+    durations, answers = work, np.ones(len(ids), bool)
+    if spread > 0:
+        slowness = spread * ndtri(_uniform(seed, "speed", ids))
+        slowness += spread / 2 * ndtri(_uniform(seed, "pace", round_, ids))
+        durations = work * np.exp(slowness)
+    if dropout > 0:
+        answers = _uniform(seed, "dropout", round_, ids) >= dropout
     times = np.where(answers, durations, np.inf)
     limit = np.inf if deadline is None else deadline
     # Ties are broken by the order of ids, which is ascending.
     first = np.argsort(times, kind="stable")[:wanted]
     answered = np.zeros(len(ids), bool)
     answered[first] = answers[first] & (times[first] <= limit)
-    if answered.sum() == wanted or (answered.all() and len(ids)):
-        elapsed = float(times[answered].max())
+    if answered.sum() == wanted or answered.all():
+        elapsed = float(times[answered].max(initial=0.0))
     elif deadline is not None:
         elapsed = deadline
     else:

@@ -9,15 +9,19 @@ mean update,
     adam:  m ← β₁ m + (1 - β₁) Δ,   v ← β₂ v + (1 - β₂) Δ²,   w ← w + η m / (√v + τ)
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import torch
-
+from fedcohort.errors import InvalidParameterError, UnknownNameError
 from fedcohort.parameters import Interval, check_parameters, parameter
-from fedcohort.training.local import Parameters
 
-State = dict[str, Parameters]
+if TYPE_CHECKING:
+    # Run configurations read this module where PyTorch is not installed.
+    from fedcohort.training.local import Parameters
+
+    State = dict[str, Parameters]
 
 
 class Server(Protocol):
@@ -110,9 +114,23 @@ class Adam:
 SERVERS: dict[str, type[Server]] = {"avg": Averaging, "avgm": Momentum, "adam": Adam}
 
 
+def make_server(name: str, **parameters: Any) -> Server:
+    """Make the server called `name`."""
+    if name not in SERVERS:
+        raise UnknownNameError("server", name, list(SERVERS))
+    known = {field.name for field in dataclasses.fields(SERVERS[name])}  # type: ignore[arg-type]
+    for parameter_ in parameters:
+        if parameter_ not in known:
+            raise InvalidParameterError(
+                f"The server {name!r} has no parameter {parameter_!r}: it has"
+                f" {', '.join(sorted(known)) or 'none'}."
+            )
+    return SERVERS[name](**parameters)
+
+
 def fresh_state(server: Server, stacked: Parameters) -> State:
     """Return what a server remembers before the first round."""
-    return {kind: {n: torch.zeros_like(v) for n, v in stacked.items()} for kind in server.memory}
+    return {kind: {n: v.new_zeros(v.shape) for n, v in stacked.items()} for kind in server.memory}
 
 
 def part_of(state: State, part: slice) -> State:
