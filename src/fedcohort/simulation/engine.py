@@ -44,9 +44,9 @@ from fedcohort.training.plan import Jobs, LocalWork, to_device
 from fedcohort.training.server import fresh_state, part_of
 
 _FLOAT_BYTES = 4
-# While the device works on some of the runs, the host selects for others: in so many parts, each
-# large enough to keep the device busy.
-_PARTS, _RUNS_A_PART = 4, 25
+# While a GPU works on some of the runs, the host selects for others: in so many parts at most, each
+# larger than the one before, so that the GPU begins early and has work until the next is ready.
+_PARTS, _GROWTH, _RUNS_A_PART = 5, 1.4, 20
 _LARGEST_STORED_PROFILES = 1_000_000
 
 
@@ -60,6 +60,7 @@ class _Run:
     availability: Availability
     profiles: NDArray[np.float32] | None
     pool_start: int
+    mean_size: float
 
     @property
     def profile_bytes(self) -> int:
@@ -163,10 +164,8 @@ class Lockstep:
             self._runs.append(self._enter(config, model, dataset, seen, sum(map(len, pools))))
             pools.append(self._runs[-1].federation.partition.indices)
         self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
-        parts = max(1, min(_PARTS, len(configs) // _RUNS_A_PART)) if device.type != "cpu" else 1
-        bounds = np.linspace(0, len(configs), parts + 1).astype(int).tolist()
+        self._parts = _parts(len(configs)) if device.type != "cpu" else [range(len(configs))]
         self._threads = ThreadPoolExecutor(os.cpu_count())
-        self._parts = [range(a, b) for a, b in itertools.pairwise(bounds)]
 
     def _enter(
         self,
@@ -191,7 +190,8 @@ class Lockstep:
         sent = profiles if needs_profile else None
         selector.fit(sent, sizes=federation.sizes, label_counts=federation.label_counts)
         availability = parse_availability(config.availability)
-        return _Run(config, federation, selector, availability, sent, pool_start)
+        mean_size = float(federation.sizes.mean())
+        return _Run(config, federation, selector, availability, sent, pool_start, mean_size)
 
     # -- saving ----------------------------------------------------------------------------
 
@@ -328,12 +328,12 @@ class Lockstep:
             tasks[place] = cohort.work
             capacity = affordable_passes(config.seed, self.round, ids)
             passes = completed_passes(tasks, capacity)
-        sizes = run.federation.sizes
+        sizes = run.federation.sizes[ids]
         attendance = attend(
             config.seed,
             self.round,
             ids,
-            passes * sizes[ids] / sizes.mean(),
+            passes * sizes / run.mean_size,
             wanted,
             spread=config.speed_spread,
             dropout=config.dropout,
@@ -498,6 +498,14 @@ class Lockstep:
                 accuracy, loss = self._backend.evaluate(self._model, models, data)
                 scores |= {f"{name}_accuracy": accuracy, f"{name}_loss": loss}
         return scores
+
+
+def _parts(runs: int) -> list[range]:
+    """Divide runs into parts of growing size."""
+    count = max(1, min(_PARTS, runs // _RUNS_A_PART))
+    ends = np.cumsum(_GROWTH ** np.arange(count))
+    bounds = [0, *np.round(ends / ends[-1] * runs).astype(int).tolist()]
+    return [range(a, b) for a, b in itertools.pairwise(bounds)]
 
 
 def _gemd(federation: Federation, cohort: Cohort) -> float | None:

@@ -13,7 +13,7 @@ from fedcohort.training.fused.space import Batches, Space
 from fedcohort.training.local import Parameters, Trained
 from fedcohort.training.plan import Jobs, LocalWork, Plan, make_plan, to_device
 
-_KEPT_PROGRAMS = 4
+_KEPT_PROGRAMS = 12
 _EVALUATION_BYTES = 4 << 30
 
 
