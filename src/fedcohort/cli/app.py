@@ -86,6 +86,25 @@ def run(
     precision: Annotated[
         str, typer.Option(help="float32, bfloat16 (needs a GPU), or auto: bfloat16 on a GPU.")
     ] = "auto",
+    proximal: Annotated[float, typer.Option(help="FedProx's μ; 0 is plain local training.")] = 0.0,
+    server: Annotated[
+        str, typer.Option(help="avg, avgm or adam, with parameters as avgm:momentum=0.9,lr=1.")
+    ] = "avg",
+    availability: Annotated[
+        str,
+        typer.Option(help="always, a share (0.7), daily:SHARE, or a .npy trace, rounds × clients."),
+    ] = "always",
+    dropout: Annotated[float, typer.Option(help="Share of asked clients that never answer.")] = 0.0,
+    speed_spread: Annotated[
+        float, typer.Option(help="Spread of the logarithm of clients' speeds; 0 is equal.")
+    ] = 0.0,
+    deadline: Annotated[
+        float | None,
+        typer.Option(help="End of a round at the latest, in passes of a median client."),
+    ] = None,
+    over_selection: Annotated[
+        float, typer.Option(help="Ask this many times the cohort, and wait for the first.")
+    ] = 1.0,
     eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = 1,
     eval_samples: Annotated[
         str,
@@ -114,6 +133,13 @@ def run(
             batch_size=count_or_all("--batch-size", batch_size, "full"),
             lr=lr,
             momentum=momentum,
+            proximal=proximal,
+            server=server,
+            availability=availability,
+            dropout=dropout,
+            speed_spread=speed_spread,
+            deadline=deadline,
+            over_selection=over_selection,
             model=model,
             init=init,
             profile=profile,
