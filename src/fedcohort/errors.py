@@ -78,6 +78,10 @@ class InvalidModelError(InvalidInputError):
     """A model that cannot be built or cannot be trained federatedly."""
 
 
+class StudyError(InvalidInputError):
+    """A study file that cannot be read, or says something that cannot be done."""
+
+
 class StoreError(FedcohortError):
     """A result store that cannot be opened, read or written."""
 

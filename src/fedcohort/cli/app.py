@@ -93,8 +93,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Train with one or more selectors and compare them."""
-    from fedcohort.cli.parsing import count_or_all, seed_list
+    from fedcohort.cli.parsing import count_or_all
     from fedcohort.simulation import RunConfig
+    from fedcohort.simulation.seeds import parse_seeds
 
     configs = [
         RunConfig(
@@ -121,7 +122,7 @@ def run(
             seed=seed,
         )
         for name in selector or ["dp3s", "fedavg"]
-        for seed in seed_list(seeds)
+        for seed in parse_seeds(seeds, "--seeds")
     ]
     # Imported only now, since PyTorch comes with it: wrong options are answered at once.
     from fedcohort.cli.run import run_and_show

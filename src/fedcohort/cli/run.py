@@ -23,9 +23,9 @@ from rich.progress import (
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store, simulate
-from fedcohort.simulation.driver import Progress as RunProgress
 from fedcohort.simulation.driver import load_datasets
 from fedcohort.simulation.engine import find_device
+from fedcohort.simulation.progress import Progress as RunProgress
 
 INTERRUPTED = 130
 
