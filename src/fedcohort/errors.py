@@ -86,6 +86,17 @@ class StoreError(FedcohortError):
     """A result store that cannot be opened, read or written."""
 
 
+class MissingPackageError(FedcohortError):
+    """An option needs a package that is not installed."""
+
+    def __init__(self, what: str, extra: str, error: ImportError) -> None:
+        super().__init__(f"{what} needs a package ({error}): pip install 'fedcohort[{extra}]'.")
+
+
+class WorkerError(FedcohortError):
+    """A process that works on a study failed."""
+
+
 class RefusedReplyError(FedcohortError):
     """A client of a real federation sent something that cannot be used; it is left out."""
 

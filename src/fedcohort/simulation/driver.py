@@ -11,19 +11,23 @@ from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.engine import find_device
 from fedcohort.simulation.ledger import Claim, ClaimLostError, GroupState, Ledger
+from fedcohort.simulation.logs import Log
 from fedcohort.simulation.packing import packer
 from fedcohort.simulation.progress import Progress, progress_of
 from fedcohort.simulation.setting import federation_of, initial_model
-from fedcohort.simulation.store import RoundRecord, Store
+from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import study_of_runs
 from fedcohort.simulation.training import GroupTraining
 
-_SECONDS_BETWEEN_SAVES = 5.0
+SECONDS_BETWEEN_SAVES = 5.0
 # Saving takes at most one part in so many of the time.
 _SAVING_SHARE = 20
 _SECONDS_BETWEEN_LOOKS = 1.0
 
-Log = Callable[[RunConfig, Sequence[RoundRecord]], None]
+
+def pause_after(saving: float) -> float:
+    """Return how long to train until the next save: the larger a state, the more seldom."""
+    return max(SECONDS_BETWEEN_SAVES, _SAVING_SHARE * saving)
 
 
 def load_datasets(configs: Iterable[RunConfig]) -> dict[str, Dataset]:
@@ -164,7 +168,7 @@ class Worker:
         training = GroupTraining(claim.configs, claim.states, dataset, self.device)
         self.ledger.begin(claim, training.entries())
         self._preparing = time.monotonic() - began
-        pause = _SECONDS_BETWEEN_SAVES
+        pause = SECONDS_BETWEEN_SAVES
         while True:
             chunk = training.advance(
                 pause, heard=self._listener(claim, names, dataset.name), stop=self._stop_in_training
@@ -173,8 +177,7 @@ class Worker:
             self.ledger.save(claim, chunk.records, chunk.states, began - since)
             since = time.monotonic()
             self._saving = since - began
-            # Large states are saved less often, so that saving stays a small part of the work.
-            pause = max(_SECONDS_BETWEEN_SAVES, _SAVING_SHARE * self._saving)
+            pause = pause_after(self._saving)
             for config in claim.configs:
                 self.log(config, chunk.records[config.key])
             if not chunk.states or self._stopping:

@@ -109,6 +109,35 @@ class GroupState:
 
 
 @dataclasses.dataclass(frozen=True)
+class PartState:
+    """How far a part of a study is.
+
+    Attributes
+    ----------
+    study, part : str
+        Its names; both are empty for runs that no study names any more.
+    target : float or None
+        The training accuracy its reports count rounds to.
+    runs, done, running : int
+        All of them, those that are finished, and those that somebody works on.
+    rounds, rounds_done : int
+        Rounds of single runs: in all, and saved or done just now.
+    groups : frozenset of str
+        The groups its runs are in.
+    """
+
+    study: str
+    part: str
+    target: float | None
+    runs: int
+    done: int
+    running: int
+    rounds: int
+    rounds_done: int
+    groups: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Claim:
     """A group that this process works on.
 
@@ -245,6 +274,32 @@ class Ledger:
             for name, runs, rounds, shape, cost, round_, seconds, beat, holder in self._db.execute(
                 query
             )
+        ]
+
+    def parts(self) -> list[PartState]:
+        """Return the parts of all studies, in their order, and then runs that none names."""
+        groups = {group.name: group for group in self.groups()}
+        query = (
+            "SELECT coalesce(parts.study, ''), coalesce(part, ''), target, grp"
+            " FROM members LEFT JOIN parts USING (run) LEFT JOIN studies USING (study)"
+            " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
+        )
+        found: dict[tuple[str, str, float | None], list[GroupState]] = {}
+        for study, part, target, name in self._db.execute(query):
+            found.setdefault((study, part, target), []).append(groups[name])
+        return [
+            PartState(
+                study=study,
+                part=part,
+                target=target,
+                runs=len(runs),
+                done=sum(group.done for group in runs),
+                running=sum(bool(group.holder) and not group.done for group in runs),
+                rounds=sum(group.rounds for group in runs),
+                rounds_done=sum(group.live for group in runs),
+                groups=frozenset(group.name for group in runs),
+            )
+            for (study, part, target), runs in found.items()
         ]
 
     # -- working ---------------------------------------------------------------------------

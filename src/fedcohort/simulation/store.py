@@ -247,6 +247,11 @@ class Store:
         )
         return [RunConfig.from_json(text) for (text,) in self.db.execute(query)]
 
+    def targets(self) -> dict[str, float | None]:
+        """Return the target accuracy of each run that a study gave one, by its key."""
+        query = "SELECT run, target FROM parts WHERE target IS NOT NULL ORDER BY place DESC"
+        return dict(self.db.execute(query).fetchall())
+
     def facts(self, run: str) -> dict[str, Any]:
         """Return the facts a run was entered with."""
         row = self.db.execute("SELECT facts FROM runs WHERE run = ?", (run,)).fetchone()
