@@ -78,8 +78,23 @@ class InvalidModelError(InvalidInputError):
     """A model that cannot be built or cannot be trained federatedly."""
 
 
+class StudyError(InvalidInputError):
+    """A study file that cannot be read, or says something that cannot be done."""
+
+
 class StoreError(FedcohortError):
     """A result store that cannot be opened, read or written."""
+
+
+class MissingPackageError(FedcohortError):
+    """An option needs a package that is not installed."""
+
+    def __init__(self, what: str, extra: str, error: ImportError) -> None:
+        super().__init__(f"{what} needs a package ({error}): pip install 'fedcohort[{extra}]'.")
+
+
+class WorkerError(FedcohortError):
+    """A process that works on a study failed."""
 
 
 class RefusedReplyError(FedcohortError):

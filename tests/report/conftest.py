@@ -56,7 +56,7 @@ def copy_runs(tmp_path):
                 continue
             made.begin(new, source.facts(config.key), source.federation(config))
             kept = [r for r in source.records(config.key) if keep(config, r)]
-            made.save({new.key: kept}, {}, done=len(kept) == config.rounds + 1)
+            made.save({new.key: kept}, done=len(kept) == config.rounds + 1)
         return made
 
     yield copy

@@ -6,7 +6,7 @@ from fedcohort.report.command import redo_commands
 
 
 def test_runs_that_differ_in_selector_and_seed_are_one_command(store):
-    (command,) = redo_commands(summarise(store, None), "my results", 0.8)
+    (command,) = redo_commands(summarise(store, 0.8), "my results")
     words = shlex.split(command)
     assert words[:2] == ["fedcohort", "run"]
     options = {w: words[i + 1] for i, w in enumerate(words) if w.startswith("--")}
@@ -28,7 +28,7 @@ def test_unusual_settings_are_named(store, copy_runs):
             c, seed=2 * c.seed, batch_size=8, reuse=True, init="xavier-normal", eval_samples=100
         ),
     )
-    (command,) = redo_commands(summarise(changed, None), "out", None)
+    (command,) = redo_commands(summarise(changed, None), "out")
     for part in ("--batch-size 8", "--reuse --", "--init xavier-normal", "--eval-samples 100"):
         assert part in command
     assert "--seeds 0,2,4" in command

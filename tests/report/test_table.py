@@ -9,7 +9,7 @@ from fedcohort.report.table import results_table
 
 def printed(store, width, target=0.3):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(results_table(summarise(store, target), target))
+    console.print(results_table(summarise(store, target)))
     return console.file.getvalue()
 
 

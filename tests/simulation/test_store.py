@@ -27,41 +27,24 @@ def config():
 
 
 def test_what_is_saved_is_read_back(tmp_path, config):
-    state = {"model.w": np.arange(3, dtype=np.float32), "selector.client.id": np.arange(2)}
     with Store(tmp_path) as store:
         store.begin(config, {"device": "CPU"}, FEDERATION)
-        store.save({config.key: [RECORD]}, {config.key: (1, state)})
+        store.save({config.key: [RECORD]})
     with Store.existing(tmp_path) as store:
         assert store.configs() == [config]
         assert store.records(config.key) == [RECORD]
         assert store.facts(config.key) == {"device": "CPU"}
         assert store.federation(config)["label_counts"].tolist() == [[0, 1, 2], [3, 4, 5]]
         assert not store.is_done(config.key)
-        round_, saved = store.checkpoint(config.key)
-        assert round_ == 1
-        assert {name: values.tolist() for name, values in saved.items()} == {
-            name: values.tolist() for name, values in state.items()
-        }
-        store.save({config.key: []}, {}, done=True)
+        store.save({config.key: []}, done=True)
         assert store.is_done(config.key)
-        assert store.checkpoint(config.key) is None
-
-
-def test_a_large_file_shrinks_when_its_checkpoints_are_dropped(tmp_path, config):
-    state = {"model.w": np.random.default_rng(0).random(5_000_000)}
-    with Store(tmp_path) as store:
-        store.begin(config, {}, FEDERATION)
-        store.save({config.key: [RECORD]}, {config.key: (1, state)})
-        store.save({config.key: []}, {}, done=True)
-        assert store.path.stat().st_size < 1_000_000
-        assert store.records(config.key) == [RECORD]
 
 
 def test_a_round_written_again_replaces_itself(tmp_path, config):
     with Store(tmp_path) as store:
         store.begin(config, {}, FEDERATION)
         for _ in range(2):
-            store.save({config.key: [RECORD]}, {})
+            store.save({config.key: [RECORD]})
         assert store.records(config.key) == [RECORD]
 
 
@@ -70,7 +53,7 @@ def test_a_save_that_fails_leaves_nothing_half_written(tmp_path, config):
         store.begin(config, {}, FEDERATION)
         broken = RoundRecord(round=2, cohort=None)
         with pytest.raises(sqlite3.IntegrityError):
-            store.save({config.key: [RECORD, broken]}, {})
+            store.save({config.key: [RECORD, broken]})
         assert store.records(config.key) == []
 
 

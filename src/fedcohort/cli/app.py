@@ -15,6 +15,9 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
+study_app = typer.Typer(help="Many runs, named in one TOML file.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
+
 Selectors = Annotated[
     list[str] | None,
     typer.Option(
@@ -115,8 +118,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Train with one or more selectors and compare them."""
-    from fedcohort.cli.parsing import count_or_all, seed_list
+    from fedcohort.cli.parsing import count_or_all
     from fedcohort.simulation import RunConfig
+    from fedcohort.simulation.seeds import parse_seeds
 
     configs = [
         RunConfig(
@@ -151,7 +155,7 @@ def run(
             seed=seed,
         )
         for name in selector or ["dp3s", "fedavg"]
-        for seed in seed_list(seeds)
+        for seed in parse_seeds(seeds, "--seeds")
     ]
     # Imported only now, since PyTorch comes with it: wrong options are answered at once.
     from fedcohort.cli.run import in_fast_precision, run_and_show
@@ -161,13 +165,70 @@ def run(
     run_and_show(configs, out, target=target, json=json, device=device)
 
 
+@study_app.command("run")
+def run_study(
+    file: Annotated[Path, typer.Argument(help="The study, such as studies/paper.toml.")],
+    out: Out = Path("fedcohort-out"),
+    device: Device = "auto",
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="Do this part alone; may be repeated.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes, or groups at a time on Ray.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    stop_after: Annotated[
+        float | None,
+        typer.Option(min=0, help="Minutes after which to save and end, with exit code 3."),
+    ] = None,
+    log: Annotated[
+        list[str] | None, typer.Option("--log", help="tensorboard:FOLDER or mlflow:URI.")
+    ] = None,
+) -> None:
+    """Do all runs of a study; the same command goes on after any interruption."""
+    from fedcohort.simulation.study import read_study
+
+    study = read_study(file)
+    if part:
+        study.only(part)
+    # Imported only now, since PyTorch comes with it: wrong studies are answered at once.
+    from fedcohort.cli.study import run_and_show
+
+    run_and_show(
+        study,
+        out,
+        device=device,
+        parts=part or (),
+        workers=workers,
+        engine=engine,
+        stop_after=stop_after,
+        logs=log or (),
+    )
+
+
+@study_app.command("status")
+def study_status(
+    folder: Annotated[Path, typer.Argument(help="The --out folder of a study.")],
+    json: Json = False,
+) -> None:
+    """Say how far a study is, what is left and who works on it."""
+    from fedcohort.cli.status import show_status
+    from fedcohort.simulation import Store
+
+    with Store.existing(folder) as store:
+        show_status(store, json=json)
+
+
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The --out folder of a run.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file; report.html in the folder.")
     ] = None,
-    target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Training accuracy to reach; what the runs or their study named."),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML file about all runs in a folder."""
     from fedcohort.simulation import Store
@@ -175,7 +236,8 @@ def report(
     with Store.existing(folder) as store:
         from fedcohort.report.html import write_report
 
-        typer.echo(write_report(store, output or folder / "report.html", target))
+        goal = (store.targets() or 0.9) if target is None else target
+        typer.echo(write_report(store, output or folder / "report.html", goal))
 
 
 @app.command()

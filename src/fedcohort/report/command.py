@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
 
 
-def redo_commands(summaries: Iterable[Summary], out: str, target: float | None) -> list[str]:
+def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
     """Return the ``fedcohort run`` commands that make these runs, one a setting.
 
     Parameters
@@ -22,15 +22,14 @@ def redo_commands(summaries: Iterable[Summary], out: str, target: float | None) 
         The groups; those that differ in the selector alone share a command.
     out : str
         The folder to name.
-    target : float or None
-        The target to name.
     """
-    shared: dict[tuple[RunConfig, tuple[int, ...]], list[str]] = {}
+    shared: dict[tuple[RunConfig, tuple[int, ...], float | None], list[str]] = {}
     for summary in summaries:
         setting = dataclasses.replace(summary.config, selector="fedavg", seed=0)
-        shared.setdefault((setting, summary.seeds), []).append(summary.selector)
+        what = setting, summary.seeds, summary.target
+        shared.setdefault(what, []).append(summary.selector)
     commands = []
-    for (setting, seeds), selectors in shared.items():
+    for (setting, seeds, target), selectors in shared.items():
         words = ["fedcohort", "run", *_options(setting)]
         for selector in selectors:
             words += ["--selector", selector]

@@ -21,7 +21,7 @@ from fedcohort.report import wording
 from fedcohort.report.command import redo_commands
 from fedcohort.report.explorer import explorer_data, rounded
 from fedcohort.report.palette import CLASSES, selector_styles
-from fedcohort.report.summary import Curve, Summary, summarise
+from fedcohort.report.summary import Curve, Summary, Targets, common_target, summarise
 
 if TYPE_CHECKING:
     from fedcohort.simulation.store import Store
@@ -50,7 +50,7 @@ _MOST_POINTS = 400
 _MOST_LINES = 8
 
 
-def write_report(store: Store, path: str | Path, target: float | None) -> Path:
+def write_report(store: Store, path: str | Path, target: Targets) -> Path:
     """Write the report of all runs in a store.
 
     Parameters
@@ -59,7 +59,7 @@ def write_report(store: Store, path: str | Path, target: float | None) -> Path:
         Where the runs are.
     path : path-like
         The file to write; it appears whole or not at all.
-    target : float or None
+    target : float, dict of float by run, or None
         The training accuracy to count rounds and bytes to.
 
     Returns
@@ -76,11 +76,11 @@ def write_report(store: Store, path: str | Path, target: float | None) -> Path:
     if not summaries:
         raise StoreError(f"There is no finished round in {str(store.folder)!r} to report on yet.")
     destination = Path(path)
-    _write(destination, render(store, summaries, target))
+    _write(destination, render(store, summaries))
     return destination
 
 
-def render(store: Store, summaries: Sequence[Summary], target: float | None) -> str:
+def render(store: Store, summaries: Sequence[Summary]) -> str:
     """Return the report as text."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedcohort.report"),
@@ -94,6 +94,7 @@ def render(store: Store, summaries: Sequence[Summary], target: float | None) -> 
         "mark": _interval_mark,
         "leader": leader,
         "rival": _rival,
+        "goal_of": _goal,
     }
     panels: dict[str, list[Summary]] = {}
     for summary in summaries:
@@ -101,20 +102,21 @@ def render(store: Store, summaries: Sequence[Summary], target: float | None) -> 
     styles = selector_styles([s.label for s in summaries])
     scripts = [plotly.offline.get_plotlyjs(), _source(environment, "report.js")]
     return environment.get_template("report.html").render(
-        headline=_headline(panels, target),
+        headline=_headline(panels),
         evaluation=_evaluation(summaries),
         panels=panels,
         summaries=summaries,
-        target=target,
+        aimed=any(s.target is not None for s in summaries),
+        goal=_goal(summaries),
         styles=styles,
         ticked=_ticked(list(styles)),
         classes=CLASSES,
         scripts=scripts,
         script_hashes=[_csp_hash(script) for script in scripts],
         style=_source(environment, "report.css"),
-        data=_embedded(_data(store, panels, styles, target)),
+        data=_embedded(_data(store, panels, styles)),
         settings=_settings(summaries),
-        commands=redo_commands(summaries, store.folder.name, target),
+        commands=redo_commands(summaries, store.folder.name),
         versions=_versions(store, summaries),
         devices=sorted({s.device for s in summaries}),
     )
@@ -124,7 +126,6 @@ def _data(
     store: Store,
     panels: dict[str, list[Summary]],
     styles: dict[str, dict[str, str]],
-    target: float | None,
 ) -> dict[str, Any]:
     """Return what the charts are drawn from, as plain values."""
     titles = list(panels)
@@ -148,7 +149,7 @@ def _data(
         for s in summaries
     ]
     return {
-        "target": target,
+        "targets": [common_target(members) for members in panels.values()],
         "panels": titles,
         "styles": styles,
         "groups": groups,
@@ -184,7 +185,14 @@ def _rival(members: Sequence[Summary], best: Summary) -> Summary | None:
     return leader(others) if others else None
 
 
-def _headline(panels: dict[str, list[Summary]], target: float | None) -> str:
+def _goal(members: Sequence[Summary]) -> str:
+    """Return the target that groups share as a percentage, or words if they do not."""
+    shared = common_target(members)
+    return "the target" if shared is None else wording.percent(shared, 0)
+
+
+def _headline(panels: dict[str, list[Summary]]) -> str:
+    target = common_target(s for members in panels.values() for s in members)
     if len(panels) > 1 or target is None:
         selectors = len({s.selector for members in panels.values() for s in members})
         return f"Who trains next? {_count(selectors, 'selector')}, {_count(len(panels), 'setting')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _RESAMPLES = 2000
 
 FloatArray = npt.NDArray[np.float64]
+
+# One target for all runs, or each run's own by its key; None leaves out what is about a target.
+Targets = float | Mapping[str, float | None] | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,7 +135,7 @@ class Summary:
 
 
 def summarise(
-    store: Store, target: float | None, configs: Iterable[RunConfig] | None = None
+    store: Store, target: Targets, configs: Iterable[RunConfig] | None = None
 ) -> list[Summary]:
     """Summarise the runs of a store.
 
@@ -140,7 +143,7 @@ def summarise(
     ----------
     store : Store
         Where the runs are.
-    target : float or None
+    target : float, dict of float by run, or None
         The training accuracy to reach; None leaves out everything about a target.
     configs : iterable of RunConfig, optional
         Runs to look at; all of the store if not given. Runs without a round are passed over.
@@ -155,8 +158,18 @@ def summarise(
     for config in store.configs() if configs is None else configs:
         if found := store.records(config.key):
             records[config] = found
-    summaries = [_summarise(store, group, records, target) for group in group_runs(records)]
-    return summaries if target is None else _compared(summaries, target)
+    summaries = []
+    for group in group_runs(records):
+        first = group.configs[0].key
+        own = target.get(first) if isinstance(target, Mapping) else target
+        summaries.append(_summarise(store, group, records, own))
+    return _compared(summaries)
+
+
+def common_target(summaries: Iterable[Summary]) -> float | None:
+    """Return the target that all summaries share; None if there is no such."""
+    found = {summary.target for summary in summaries}
+    return found.pop() if len(found) == 1 else None
 
 
 def to_json(summaries: Sequence[Summary], target: float | None) -> dict[str, Any]:
@@ -251,7 +264,7 @@ def _mean(runs: Sequence[Sequence[RoundRecord]], field: str) -> float:
     return float(np.mean(values)) if values else 0.0
 
 
-def _compared(summaries: Sequence[Summary], target: float) -> list[Summary]:
+def _compared(summaries: Sequence[Summary]) -> list[Summary]:
     panels: dict[str, list[Summary]] = {}
     for summary in summaries:
         panels.setdefault(summary.panel, []).append(summary)
@@ -260,7 +273,7 @@ def _compared(summaries: Sequence[Summary], target: float) -> list[Summary]:
         own = {}
         for member in members:
             baseline = _baseline(member, members)
-            if member is not baseline and (c := _compare(member, baseline, target)):
+            if member is not baseline and (c := _compare(member, baseline)):
                 own[id(member)] = c
         adjusted = holm([c.p_value for c in own.values()])
         for (key, comparison), p in zip(own.items(), adjusted, strict=True):
@@ -274,16 +287,16 @@ def _baseline(member: Summary, members: Sequence[Summary]) -> Summary:
     return (alike or uniform or list(members))[0]
 
 
-def _compare(ours: Summary, theirs: Summary, target: float) -> Comparison | None:
+def _compare(ours: Summary, theirs: Summary) -> Comparison | None:
     seeds = [seed for seed in ours.seeds if seed in theirs.seeds]
     rounds, at_ours, at_theirs = np.intersect1d(
         ours.evaluated_rounds, theirs.evaluated_rounds, return_indices=True
     )
-    if not seeds:
+    if not seeds or ours.target is None:
         return None
     a = ours.train.seeds[[ours.seeds.index(s) for s in seeds]][:, at_ours]
     b = theirs.train.seeds[[theirs.seeds.index(s) for s in seeds]][:, at_theirs]
-    return compare(theirs.label, rounds, a, b, target)
+    return compare(theirs.label, rounds, a, b, ours.target)
 
 
 def _result(summary: Summary) -> dict[str, Any]:
@@ -296,6 +309,7 @@ def _result(summary: Summary) -> dict[str, Any]:
         "seeds": list(summary.seeds),
         "rounds": summary.rounds,
         "unfinished_runs": summary.unfinished,
+        "target": summary.target,
         "rounds_to_target": summary.rounds_to_target,
         "rounds_to_target_interval": interval and [interval.low, interval.high],
         "rounds_to_target_by_seed": list(summary.rounds_to_target_by_seed),

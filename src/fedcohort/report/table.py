@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.report.summary import Summary
+from fedcohort.report.summary import Summary, common_target
 from fedcohort.report.wording import (
     MISSING,
     decimal,
@@ -32,24 +32,21 @@ class _Column(NamedTuple):
     leaves: int = 0
 
 
-def results_table(summaries: Sequence[Summary], target: float | None) -> ResultsTable:
+def results_table(summaries: Sequence[Summary]) -> ResultsTable:
     """Return what `rich` prints: one table a data set and skew, one row a selector.
 
     Parameters
     ----------
     summaries : sequence of Summary
         From `summarise`.
-    target : float or None
-        The training accuracy that rounds and bytes are counted to.
     """
-    return ResultsTable(summaries, target)
+    return ResultsTable(summaries)
 
 
 class ResultsTable:
     """Summaries that choose their columns when they are printed."""
 
-    def __init__(self, summaries: Sequence[Summary], target: float | None) -> None:
-        self._target = target
+    def __init__(self, summaries: Sequence[Summary]) -> None:
         self._panels: dict[str, list[Summary]] = {}
         for summary in summaries:
             self._panels.setdefault(summary.panel, []).append(summary)
@@ -61,7 +58,7 @@ class ResultsTable:
             if i:
                 yield Text()
             yield self._table(title, members, console, options)
-            yield Text(_caption(members, self._target), style="dim")
+            yield Text(_caption(members), style="dim")
 
     def _table(
         self, title: str, members: Sequence[Summary], console: Console, options: ConsoleOptions
@@ -78,7 +75,8 @@ class ResultsTable:
         return table
 
     def _columns(self, members: Sequence[Summary]) -> list[_Column]:
-        goal = percent(self._target, 0)
+        shared = common_target(members)
+        goal = "target" if shared is None else percent(shared, 0)
         columns = [
             _Column("selector", "selector", lambda s: s.label),
             _Column(f"rounds to {goal}", f"to {goal}", rounds_reached),
@@ -123,11 +121,11 @@ def _draw(
     return table
 
 
-def _caption(members: Sequence[Summary], target: float | None) -> str:
+def _caption(members: Sequence[Summary]) -> str:
     seeds = sorted({len(s.seeds) for s in members})
     rounds = sorted({s.rounds for s in members})
     notes = [f"{_span(seeds, 'seed')}, {_span(rounds, 'round')}"]
-    if target is not None:
+    if any(member.target is not None for member in members):
         notes.append("rounds to the target are those of the mean training curve")
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")

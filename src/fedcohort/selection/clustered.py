@@ -13,6 +13,8 @@ weighs 1/k, which makes the average unbiased.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +95,18 @@ class Clustered(Selector):
 
     def _forget(self) -> None:
         self._products = None
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return everything that `restore` needs, as plain arrays."""
+        # Products made anew could differ from those kept in their last bits.
+        products = {} if self._products is None else {"clustered.products": self._products.copy()}
+        return super().state() | products
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved `state`, as if nothing had happened in between."""
+        super().restore(state)
+        if "clustered.products" in state:
+            self._products = state["clustered.products"].copy()
 
 
 def _from_products(gram: Floats, kind: str) -> Floats:

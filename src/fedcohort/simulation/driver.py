@@ -1,33 +1,33 @@
-"""What drives the engine: runs gathered into lockstep groups, done, saved and gone on with."""
+"""What drives the engine: groups are claimed, trained, saved and gone on with."""
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import torch
 
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation.config import RunConfig
-from fedcohort.simulation.engine import Lockstep, device_for
+from fedcohort.simulation.engine import device_for
+from fedcohort.simulation.ledger import Claim, ClaimLostError, GroupState, Ledger
+from fedcohort.simulation.logs import Log
+from fedcohort.simulation.packing import packer
+from fedcohort.simulation.progress import Progress, progress_of
 from fedcohort.simulation.setting import federation_of, initial_model
-from fedcohort.simulation.store import Checkpoint, RoundRecord, Store
+from fedcohort.simulation.store import Store
+from fedcohort.simulation.study import study_of_runs
+from fedcohort.simulation.training import GroupTraining
 
-_SECONDS_BETWEEN_SAVES = 5.0
-
-
-def lockstep_groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
-    """Gather runs that can be trained as one program, in the order they are given."""
-    groups: dict[str, list[RunConfig]] = {}
-    for config in configs:
-        groups.setdefault(config.lockstep_key(), []).append(config)
-    return list(groups.values())
+SECONDS_BETWEEN_SAVES = 5.0
+# Saving takes at most one part in so many of the time.
+_SAVING_SHARE = 20
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a simulation is: run-rounds done and in all, and what is being trained on."""
-
-    done: int
-    total: int
-    note: str = ""
+def pause_after(saving: float) -> float:
+    """Return how long to train until the next save: the larger a state, the more seldom."""
+    return max(SECONDS_BETWEEN_SAVES, _SAVING_SHARE * saving)
 
 
 def load_datasets(configs: Iterable[RunConfig]) -> dict[str, Dataset]:
@@ -77,59 +77,128 @@ def simulate(
         Whether all runs are finished.
     """
     where = device_for(configs, device)
-    pending = [config for config in dict.fromkeys(configs) if not store.is_done(config.key)]
-    loaded = load_datasets(pending) if datasets is None else datasets
-    total = sum(config.rounds for config in pending)
-    done = 0
-    for group in lockstep_groups(pending):
-        dataset = loaded[group[0].dataset]
-        for part, saved in _by_round(group, store):
-            lockstep = Lockstep(part, dataset, where)
-            if saved:
-                lockstep.restore(saved)
-            done += lockstep.round * len(part)
-            for entry in zip(part, lockstep.facts(), lockstep.federations(), strict=True):
-                store.begin(*entry)
-            for round_ in _run_group(lockstep, store, stop):
-                report(Progress(done + round_ * len(part), total, dataset.name))
-            if lockstep.round < part[0].rounds:
-                return False
-            done += part[0].rounds * len(part)
-    return True
+    if datasets is None:
+        datasets = load_datasets(c for c in configs if not store.is_done(c.key))
+    ledger = Ledger(store)
+    ledger.enter(study_of_runs(configs), packer(datasets, where))
+    worker = Worker(ledger, datasets, where, report=report, stop=stop)
+    return worker.work(ledger.groups_of(configs))
 
 
-def _run_group(lockstep: Lockstep, store: Store, stop: Callable[[], bool]) -> Iterator[int]:
-    """Run a group to its end, saving now and then; yields the rounds done in this call."""
-    keys = [config.key for config in lockstep.configs]
-    fresh: dict[str, list[RoundRecord]] = {key: [] for key in keys}
-    first, rounds = lockstep.round, lockstep.configs[0].rounds
-    saved_at, pause = time.monotonic(), _SECONDS_BETWEEN_SAVES
-    if lockstep.round == 0:
-        for key, record in zip(keys, lockstep.start(), strict=True):
-            fresh[key].append(record)
-    while lockstep.round < rounds:
-        for key, record in zip(keys, lockstep.advance(), strict=True):
-            fresh[key].append(record)
-        stopping = stop()
-        if lockstep.round == rounds or stopping or time.monotonic() - saved_at > pause:
+@dataclasses.dataclass
+class Worker:
+    """One process that works on groups.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        Where the groups are.
+    datasets : dict of Dataset
+        By name.
+    device : torch.device
+        Where to train.
+    report : callable
+        Hears the progress after every round.
+    stop : callable
+        Asked after every round; True saves everything and ends.
+    deadline : float
+        Of the monotonic clock: no round is begun that could not be saved before it.
+    log : callable
+        Hears the rounds of a run once they are saved.
+    """
+
+    ledger: Ledger
+    datasets: Mapping[str, Dataset]
+    device: torch.device
+    report: Callable[[Progress], None] = lambda _: None
+    stop: Callable[[], bool] = lambda: False
+    deadline: float = math.inf
+    log: Log = lambda *_: None
+
+    def __post_init__(self) -> None:
+        self._stopping = False
+        self._preparing = self._saving = self._round = 0.0
+
+    def work(self, names: Collection[str]) -> bool:
+        """Work on these groups until all are finished, by this process or by others.
+
+        Returns
+        -------
+        bool
+            Whether they are.
+        """
+        todo = {g.name for g in self.ledger.groups() if g.name in names and not g.done}
+        with self.ledger.heartbeat():
+            while not self._must_stop(self._preparing + self._round):
+                claim = self.ledger.claim(todo)
+                if claim is None:
+                    if not self._unfinished(todo):
+                        return True
+                    self._wait(todo)
+                    continue
+                try:
+                    self._train(claim, todo)
+                except ClaimLostError:
+                    continue
+                finally:
+                    self.ledger.release(claim)
+        return not self._unfinished(todo)
+
+    def _unfinished(self, names: Collection[str]) -> list[GroupState]:
+        return [group for group in self.ledger.groups() if group.name in names and not group.done]
+
+    def _must_stop(self, ahead: float) -> bool:
+        """Tell whether to end: on a wish, or because `ahead` seconds and a save are too long."""
+        wished = self.stop()
+        late = time.monotonic() + ahead + self._saving > self.deadline
+        self._stopping = self._stopping or wished or late
+        return self._stopping
+
+    def _wait(self, names: Collection[str]) -> None:
+        """Wait a little for other processes to finish their groups, or to die."""
+        groups = [group for group in self.ledger.groups() if group.name in names]
+        holders = sorted({group.holder for group in groups if group.holder})
+        self.report(progress_of(groups, f"waiting for {', '.join(holders)}", len(holders)))
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _train(self, claim: Claim, names: Collection[str]) -> None:
+        """Train one group, to its end or until it is time to stop."""
+        since = began = time.monotonic()
+        dataset = self.datasets[claim.configs[0].dataset]
+        training = GroupTraining(claim.configs, claim.states, dataset, self.device)
+        self.ledger.begin(claim, training.entries())
+        self._preparing = time.monotonic() - began
+        pause = SECONDS_BETWEEN_SAVES
+        while True:
+            chunk = training.advance(
+                pause, heard=self._listener(claim, names, dataset.name), stop=self._stop_in_training
+            )
             began = time.monotonic()
-            done = lockstep.round == rounds
-            store.save(fresh, {} if done else lockstep.checkpoints(), done=done)
-            fresh = {key: [] for key in keys}
-            saved_at = time.monotonic()
-            # Large states are saved less often, so that saving stays a small part of the work.
-            pause = max(_SECONDS_BETWEEN_SAVES, 20 * (saved_at - began))
-        yield lockstep.round - first
-        if stopping:
-            return
+            self.ledger.save(claim, chunk.records, chunk.states, began - since)
+            since = time.monotonic()
+            self._saving = since - began
+            pause = pause_after(self._saving)
+            for config in claim.configs:
+                self.log(config, chunk.records[config.key])
+            if not chunk.states or self._stopping:
+                return
 
+    def _stop_in_training(self) -> bool:
+        return self._must_stop(self._round)
 
-def _by_round(
-    group: Sequence[RunConfig], store: Store
-) -> Iterator[tuple[list[RunConfig], list[Checkpoint]]]:
-    """Split a group by the round its runs stand at: lockstep means the same round."""
-    found = {config: store.checkpoint(config.key) for config in group}
-    rounds = {config: 0 if saved is None else saved[0] for config, saved in found.items()}
-    for round_ in sorted(set(rounds.values()), reverse=True):
-        part = [config for config in group if rounds[config] == round_]
-        yield part, [saved for c in part if (saved := found[c]) is not None]
+    def _listener(self, claim: Claim, names: Collection[str], note: str) -> Callable[[int], None]:
+        """Return what hears the rounds of a group between two saves."""
+        groups = [group for group in self.ledger.groups() if group.name in names]
+        workers = len({group.holder for group in groups if group.holder})
+        place = next(i for i, group in enumerate(groups) if group.name == claim.group)
+        last = time.monotonic()
+
+        def heard(round_: int) -> None:
+            nonlocal last
+            now = time.monotonic()
+            self._round, last = now - last, now
+            self.ledger.reached(claim, round_)
+            groups[place] = dataclasses.replace(groups[place], live=round_)
+            self.report(progress_of(groups, note, workers))
+
+        return heard

@@ -16,8 +16,8 @@ from fedcohort.errors import StoreError
 from fedcohort.simulation.config import RunConfig
 
 FILE_NAME = "results.sqlite"
-_FORMAT = 1
-_LARGE_FILE = 2**24
+# Format 1 had no groups: its results are read, its unfinished runs begin again.
+_FORMAT = 2
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS federations (federation TEXT PRIMARY KEY, arrays BLOB NOT NULL) STRICT;
@@ -33,10 +33,26 @@ CREATE TABLE IF NOT EXISTS rounds (
     elapsed REAL NOT NULL, seconds REAL NOT NULL, selection_seconds REAL NOT NULL,
     PRIMARY KEY (run, round)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS checkpoints (
-    run TEXT PRIMARY KEY REFERENCES runs, round INTEGER NOT NULL, state BLOB NOT NULL
+CREATE TABLE IF NOT EXISTS studies (study TEXT PRIMARY KEY, source TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS parts (
+    study TEXT NOT NULL, part TEXT NOT NULL, place INTEGER NOT NULL, run TEXT NOT NULL, target REAL,
+    PRIMARY KEY (study, part, run)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS groups (
+    grp TEXT PRIMARY KEY, place INTEGER NOT NULL, rounds INTEGER NOT NULL, runs INTEGER NOT NULL,
+    shape TEXT NOT NULL, cost REAL NOT NULL, round INTEGER NOT NULL, seconds REAL NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS members (
+    run TEXT PRIMARY KEY, place INTEGER NOT NULL, config TEXT NOT NULL, profiled INTEGER NOT NULL,
+    grp TEXT NOT NULL REFERENCES groups, seat INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS claims (
+    grp TEXT PRIMARY KEY REFERENCES groups, holder TEXT NOT NULL, host TEXT NOT NULL,
+    pid INTEGER NOT NULL, started INTEGER NOT NULL, beat REAL NOT NULL, round INTEGER NOT NULL
 ) STRICT;
 """
+# What depends on the clock: all else is the same however often a study was interrupted.
+WALL_CLOCK = {"rounds": ("seconds", "selection_seconds"), "groups": ("seconds",)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +95,14 @@ _FIELDS = [field.name for field in dataclasses.fields(RoundRecord)]
 Checkpoint = tuple[int, dict[str, NDArray[Any]]]
 
 
+def unwritable(folder: Path, error: Exception) -> StoreError:
+    """Return the error of a folder that cannot be written to just now."""
+    return StoreError(
+        f"The results in {str(folder)!r} cannot be written ({error}): what was saved before is"
+        " whole; make room and give the same command again to go on."
+    )
+
+
 class Store:
     """The runs of one output folder.
 
@@ -93,9 +117,9 @@ class Store:
         self.path = self.folder / FILE_NAME
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=60)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
+            self.db = sqlite3.connect(self.path, isolation_level=None, timeout=60)
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
             self._open()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
@@ -113,20 +137,22 @@ class Store:
         return cls(folder)
 
     def _open(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _FORMAT):
+        (version,) = self.db.execute("PRAGMA user_version").fetchone()
+        if version > _FORMAT:
             raise StoreError(
                 f"{str(self.path)!r} was written by another version of fedcohort (format {version},"
                 f" this one reads {_FORMAT}): use that version or another folder."
             )
-        with self._transaction():
+        if version == _FORMAT:
+            return
+        with self.transaction():
             for statement in filter(str.strip, _SCHEMA.split(";")):
-                self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version={_FORMAT}")
+                self.db.execute(statement)
+            self.db.execute(f"PRAGMA user_version={_FORMAT}")
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self.db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -135,14 +161,31 @@ class Store:
         self.close()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+    def transaction(self) -> Iterator[None]:
+        """Do all that is written inside, or nothing; inside another one, be part of it.
+
+        Raises
+        ------
+        StoreError
+            When the file cannot be written, because the disk is full for example.
+        """
+        if self.db.in_transaction:
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+            return
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                # SQLite may have rolled back by itself, after a full disk for example.
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            raise unwritable(self.folder, error) from error
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -162,13 +205,13 @@ class Store:
             ``label_counts`` [C, N] and, if some selector needed them, ``profiles`` [C, Q].
         """
         known = self._federation(config.federation_key)
-        with self._transaction():
+        with self.transaction():
             if known is None or len(known) < len(federation):
-                self._db.execute(
+                self.db.execute(
                     "INSERT OR REPLACE INTO federations VALUES (?, ?)",
                     (config.federation_key, _pack(federation)),
                 )
-            self._db.execute(
+            self.db.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, 0, ?)"
                 " ON CONFLICT (run) DO UPDATE SET facts = excluded.facts",
                 (
@@ -179,63 +222,42 @@ class Store:
                 ),
             )
 
-    def save(
-        self,
-        records: Mapping[str, Iterable[RoundRecord]],
-        checkpoints: Mapping[str, Checkpoint],
-        *,
-        done: bool = False,
-    ) -> None:
-        """Write rounds and the checkpoints they lead up to in one transaction.
+    def save(self, records: Mapping[str, Iterable[RoundRecord]], *, done: bool = False) -> None:
+        """Write rounds in one transaction.
 
         Parameters
         ----------
         records : dict of RoundRecord lists
             New rounds by run.
-        checkpoints : dict of (round, arrays)
-            Where each run can go on from.
         done : bool
-            Whether these runs are finished; their checkpoints are then dropped.
+            Whether these runs are finished.
         """
         marks = ", ".join("?" for _ in range(len(_FIELDS) + 1))
         insert = f"INSERT OR REPLACE INTO rounds (run, {', '.join(_FIELDS)}) VALUES ({marks})"
-        with self._transaction():
+        with self.transaction():
             for run, rows in records.items():
-                self._db.executemany(insert, ((run, *_row(record)) for record in rows))
-            for run, (round_, state) in checkpoints.items():
-                self._db.execute(
-                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
-                    (run, round_, _pack(state)),
-                )
-            if done:
-                for run in records:
-                    self._db.execute("UPDATE runs SET done = 1 WHERE run = ?", (run,))
-                    self._db.execute("DELETE FROM checkpoints WHERE run = ?", (run,))
-        if done:
-            self._shrink()
-
-    def _shrink(self) -> None:
-        """Give the room of dropped checkpoints back once it is most of a large file."""
-        free, pages, size = (
-            self._db.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("freelist_count", "page_count", "page_size")
-        )
-        if 2 * free > pages and free * size > _LARGE_FILE:
-            self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self.db.executemany(insert, ((run, *_row(record)) for record in rows))
+                if done:
+                    self.db.execute("UPDATE runs SET done = 1 WHERE run = ?", (run,))
 
     # -- reading ---------------------------------------------------------------------------
 
     def configs(self) -> list[RunConfig]:
-        """Return the configurations of all runs, in the order they were entered."""
-        return [
-            RunConfig.from_json(text)
-            for (text,) in self._db.execute("SELECT config FROM runs ORDER BY rowid")
-        ]
+        """Return the configurations of all runs that were begun, in the order of their studies."""
+        query = (
+            "SELECT runs.config FROM runs LEFT JOIN members USING (run)"
+            " ORDER BY members.place, runs.rowid"
+        )
+        return [RunConfig.from_json(text) for (text,) in self.db.execute(query)]
+
+    def targets(self) -> dict[str, float | None]:
+        """Return the target accuracy of each run that a study gave one, by its key."""
+        query = "SELECT run, target FROM parts WHERE target IS NOT NULL ORDER BY place DESC"
+        return dict(self.db.execute(query).fetchall())
 
     def facts(self, run: str) -> dict[str, Any]:
         """Return the facts a run was entered with."""
-        row = self._db.execute("SELECT facts FROM runs WHERE run = ?", (run,)).fetchone()
+        row = self.db.execute("SELECT facts FROM runs WHERE run = ?", (run,)).fetchone()
         if row is None:
             raise StoreError(f"There is no run {run!r} in {str(self.path)!r}.")
         return json.loads(row[0])  # type: ignore[no-any-return]
@@ -249,24 +271,18 @@ class Store:
 
     def _federation(self, key: str) -> dict[str, NDArray[Any]] | None:
         query = "SELECT arrays FROM federations WHERE federation = ?"
-        row = self._db.execute(query, (key,)).fetchone()
+        row = self.db.execute(query, (key,)).fetchone()
         return None if row is None else _unpack(row[0])
 
     def is_done(self, run: str) -> bool:
         """Tell whether a run is finished."""
-        row = self._db.execute("SELECT done FROM runs WHERE run = ?", (run,)).fetchone()
+        row = self.db.execute("SELECT done FROM runs WHERE run = ?", (run,)).fetchone()
         return row is not None and bool(row[0])
-
-    def checkpoint(self, run: str) -> Checkpoint | None:
-        """Return where a run can go on from, if it was interrupted."""
-        query = "SELECT round, state FROM checkpoints WHERE run = ?"
-        row = self._db.execute(query, (run,)).fetchone()
-        return None if row is None else (row[0], _unpack(row[1]))
 
     def records(self, run: str) -> list[RoundRecord]:
         """Return all rounds of a run, in order."""
         query = f"SELECT {', '.join(_FIELDS)} FROM rounds WHERE run = ? ORDER BY round"
-        return [_record(row) for row in self._db.execute(query, (run,))]
+        return [_record(row) for row in self.db.execute(query, (run,))]
 
 
 def _row(record: RoundRecord) -> tuple[Any, ...]:
@@ -283,7 +299,7 @@ def _record(row: tuple[Any, ...]) -> RoundRecord:
 
 def _pack(state: Mapping[str, NDArray[Any]]) -> bytes:
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **dict(state))
+    np.savez_compressed(buffer, allow_pickle=False, **dict(state))
     return buffer.getvalue()
 
 

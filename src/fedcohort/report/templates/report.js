@@ -57,11 +57,12 @@
           });
         }
       }
-      const goal = data.target !== null && state.part === "train";
+      const target = data.targets[Number(div.dataset.panel)];
+      const goal = target !== null && state.part === "train";
       draw(div, traces, {
         xaxis: { title: { text: "round" }, rangemode: "tozero" },
         yaxis: { tickformat: ".0%", title: { text: state.part === "train" ? "training accuracy" : "test accuracy" } },
-        shapes: goal ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: data.target, y1: data.target, line: { color: css("--soft"), width: 1.5, dash: "dot" } }] : [],
+        shapes: goal ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: target, y1: target, line: { color: css("--soft"), width: 1.5, dash: "dot" } }] : [],
       });
     },
     gemd: (div) => bars(div, "gemd", "GEMD", "gemd_sd"),

@@ -1,0 +1,88 @@
+"""How far a study is."""
+
+import dataclasses
+import json as json_module
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedcohort.cli.timing import duration, time_left
+from fedcohort.simulation import Store
+from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.progress import seconds_left
+
+
+def show_status(store: Store, *, json: bool) -> None:
+    """Print how far each part is and who works on what, as tables or as one JSON document."""
+    found = status_of(store)
+    if json:
+        typer.echo(json_module.dumps(found))
+        return
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in ("part", "done", "running", "left", "rounds", "time left"):
+        table.add_column(title, justify="left" if title == "part" else "right")
+    for part in found["parts"]:
+        left = part["seconds_left"]
+        table.add_row(
+            part["part"] or "(named by no study any more)",
+            str(part["done"]),
+            str(part["running"]),
+            str(part["left"]),
+            f"{part['rounds_done']:,} of {part['rounds']:,}",
+            "" if part["left"] + part["running"] == 0 else "?" if left is None else duration(left),
+        )
+    console.print(table)
+    for group in found["held"]:
+        console.print(
+            f"{group['holder']}: {group['runs']} runs of {group['dataset']}, round"
+            f" {group['live']} of {group['rounds']} ({group['round']} saved)",
+            highlight=False,
+        )
+    rate = found["run_rounds_per_second"]
+    if found["finished"]:
+        console.print("Finished.")
+    else:
+        speed = "" if rate is None else f"; {rate:,.1f} rounds of single runs a second so far"
+        console.print(time_left(found["seconds_left"]).capitalize() + speed + ".", highlight=False)
+
+
+def status_of(store: Store) -> dict[str, Any]:
+    """Return how far the studies of a store are, as plain values."""
+    ledger = Ledger(store)
+    groups = ledger.groups()
+    held = [group for group in groups if group.holder]
+    spent = sum(group.seconds for group in groups)
+    parts = []
+    for part in ledger.parts():
+        values = dataclasses.asdict(part)
+        names = values.pop("groups")
+        own = [group for group in groups if group.name in names]
+        values["left"] = part.runs - part.done - part.running
+        values["seconds_left"] = seconds_left(own, sum(bool(group.holder) for group in own))
+        parts.append(values)
+    return {
+        "finished": all(group.done for group in groups),
+        "parts": parts,
+        "held": [
+            {
+                "group": group.name,
+                "holder": group.holder,
+                "runs": group.runs,
+                "round": group.round,
+                "live": group.live,
+                "rounds": group.rounds,
+                "dataset": json_module.loads(group.shape)["dataset"],
+            }
+            for group in held
+        ],
+        "groups": {"done": sum(group.done for group in groups), "all": len(groups)},
+        "run_rounds_per_second": (
+            sum(group.runs * group.round for group in groups) / spent if spent else None
+        ),
+        "seconds": spent,
+        "seconds_left": seconds_left(groups, len(held)),
+    }

@@ -1,0 +1,136 @@
+"""Which runs train as one program: a function of the study and of the device's memory.
+
+Runs of one `RunConfig.lockstep_key` are taken seed by seed, so that a group holds all selectors of
+some seeds: they share federations and profiles, and what is finished first is a fair comparison.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from fedcohort.federation import Dataset
+from fedcohort.selection import Need
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.ledger import Pack
+from fedcohort.simulation.setting import initial_model
+
+_FLOAT_BYTES = 4
+# More runs at once do not train faster, and an interruption would cost more of them.
+_MOST_RUNS = {"cpu": 32, "cuda": 128}
+# A group's checkpoint: what is written at once and may be lost at once.
+_MOST_STATE = 2 * 2**30
+_SHARE_OF_MEMORY = 0.5
+_EVALUATED_AT_ONCE = 2000
+# Local models, gradients, velocities, steps and the models that they are averaged from.
+_COPIES_OF_A_MODEL = 6
+# Activations, their gradients and the patches that convolutions are multiplied from.
+_COPIES_OF_ACTIVATIONS = 6
+
+
+def lockstep_groups(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
+    """Gather runs that can be trained as one program, in the order they are given."""
+    groups: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        groups.setdefault(config.lockstep_key(), []).append(config)
+    return list(groups.values())
+
+
+def packer(
+    datasets: Mapping[str, Dataset], device: torch.device
+) -> Callable[[Sequence[RunConfig]], list[Pack]]:
+    """Return the function that packs runs for a device.
+
+    Parameters
+    ----------
+    datasets : dict of Dataset
+        By name.
+    device : torch.device
+        Where groups will train; its memory limits their size.
+    """
+    memory = _memory(device) * _SHARE_OF_MEMORY
+
+    def pack(configs: Sequence[RunConfig]) -> list[Pack]:
+        packs: list[Pack] = []
+        for group in lockstep_groups(configs):
+            dataset = datasets[group[0].dataset]
+            by_seed = sorted(group, key=lambda config: config.seed)
+            for part in _split(by_seed, dataset, _MOST_RUNS[device.type], memory):
+                cost = sum(_samples(config, dataset) for config in part)
+                packs.append(Pack(tuple(part), cost * dataset.x_train[0].size))
+        return packs
+
+    return pack
+
+
+def _split(
+    configs: Sequence[RunConfig], dataset: Dataset, most: int, memory: float
+) -> list[list[RunConfig]]:
+    """Cut runs of one shape into parts that fit into memory, or are a single run."""
+    model = initial_model(configs[0], dataset)
+    activations = _activation_bytes(model, dataset)
+    weight = _FLOAT_BYTES * sum(p.numel() for p in model.parameters())
+    parts: list[list[RunConfig]] = []
+    trained = saved = math.inf
+    for config in configs:
+        training = _training_bytes(config, dataset, weight, activations)
+        state = _state_bytes(config, weight)
+        full = trained + training > memory or saved + state > _MOST_STATE
+        if full or len(parts[-1]) == most:
+            parts.append([])
+            trained = saved = 0.0
+        parts[-1].append(config)
+        trained += training
+        saved += state
+    return parts
+
+
+def _samples(config: RunConfig, dataset: Dataset) -> float:
+    """Return how many samples a run passes through the model in a round, about."""
+    size = config.samples_per_client or len(dataset.y_train) / config.clients
+    evaluated = (config.eval_samples or len(dataset.y_train)) + len(dataset.y_test)
+    # A forward pass is a third of a training step.
+    return config.cohort * config.epochs * size + evaluated / config.eval_every / 3
+
+
+def _training_bytes(config: RunConfig, dataset: Dataset, weight: int, activations: int) -> float:
+    """Return the memory that one run needs on the device, about."""
+    size = config.samples_per_client or len(dataset.y_train) / config.clients
+    batch = min(config.batch_size or size, size)
+    training = config.cohort * (_COPIES_OF_A_MODEL * weight + batch * activations)
+    return max(training, _EVALUATED_AT_ONCE * activations)
+
+
+def _state_bytes(config: RunConfig, weight: int) -> float:
+    """Return the size of one run's checkpoint, about."""
+    needs = config.make_selector().needs
+    models = 1
+    if Need.UPDATE in needs:
+        models += config.clients
+    if Need.PROFILE in needs and config.profile != "fc1":
+        models += config.clients
+    return models * weight
+
+
+def _activation_bytes(model: nn.Module, dataset: Dataset) -> int:
+    """Return what one sample's pass through the model leaves in memory, about."""
+    sizes: list[int] = []
+    hooks = [
+        module.register_forward_hook(lambda _m, _i, out: sizes.append(out.numel()))
+        for module in model.modules()
+        if not list(module.children())
+    ]
+    with torch.no_grad():
+        model(torch.zeros(1, *dataset.x_train.shape[1:]))
+    for hook in hooks:
+        hook.remove()
+    return _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS * sum(sizes)
+
+
+def _memory(device: torch.device) -> float:
+    """Return the memory of a device, whoever uses some of it just now."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -1,0 +1,213 @@
+"""A study: many runs, written down in one TOML file.
+
+    name = "digits"
+
+    [base]                       # what all parts share: any field of RunConfig, one value or a list
+    dataset = "digits"
+    selector = ["dp3s", "fedavg"]
+    seeds = "0..9"
+
+    [[part]]                     # parts differ in what they set themselves
+    name = "one class a client"
+    skew = 1
+    rounds = 100
+    target = 0.9                 # training accuracy that reports count rounds to
+
+A part is the product of its lists. A run that several parts name is one run, done once.
+"""
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcohort.errors import InvalidInputError, StudyError, UnknownNameError
+from fedcohort.parameters import Interval
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.seeds import parse_seeds
+
+_TARGET = Interval(0, 1, closed="right")
+# TOML has no null: these words stand for None, as they do on the command line.
+_NONE_WORDS = {"batch_size": "full", "eval_samples": "all", "samples_per_client": "largest"}
+_FIELDS = {field.name: field for field in dataclasses.fields(RunConfig)}
+_SETTINGS = ("seeds", *(name for name in _FIELDS if name != "seed"))
+# Every single value is valid here unless it is wrong by itself, whatever stands beside it.
+_PERMISSIVE = RunConfig(clients=2**40, cohort=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Runs that are looked at together.
+
+    Attributes
+    ----------
+    name : str
+        How reports call it.
+    configs : tuple of RunConfig
+        The product of what the part lists, seeds fastest.
+    target : float or None
+        The training accuracy that reports count rounds to.
+    """
+
+    name: str
+    configs: tuple[RunConfig, ...]
+    target: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Named parts, and the text they were read from.
+
+    Attributes
+    ----------
+    name : str
+        Of the study; a folder can hold several.
+    parts : tuple of Part
+        In the order of the file.
+    source : str
+        The file's text.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    source: str = ""
+
+    @property
+    def configs(self) -> tuple[RunConfig, ...]:
+        """All runs, each once, in the order they are first named."""
+        return tuple(dict.fromkeys(c for part in self.parts for c in part.configs))
+
+    def only(self, names: Iterable[str]) -> "Study":
+        """Return the study with these parts alone."""
+        known = {part.name: part for part in self.parts}
+        for name in names:
+            if name not in known:
+                raise UnknownNameError(f"part of study {self.name!r} called", name, known)
+        return dataclasses.replace(self, parts=tuple(known[n] for n in known if n in set(names)))
+
+
+def read_study(path: str | Path) -> Study:
+    """Read a study file.
+
+    Raises
+    ------
+    StudyError
+        For the first thing that is wrong, naming the file and the table it stands in.
+    """
+    file = Path(path)
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"The study {str(path)!r} cannot be read ({error}).") from error
+    return parse_study(source, str(path))
+
+
+def parse_study(source: str, file: str) -> Study:
+    """Return the study that a TOML text says; `file` names it in errors."""
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"{file} is not TOML ({error}).") from error
+    known = {"name": str, "base": dict, "part": list}
+    for key, value in document.items():
+        if key in _SETTINGS or key == "target":
+            raise StudyError(f"{file}: {key} stands above the tables: put it under [base].")
+        if key not in known:
+            raise StudyError(f"{file}: {UnknownNameError('top-level key', key, known)}")
+        if not isinstance(value, known[key]):
+            wanted = {"name": "a text", "base": "a table [base]", "part": "tables [[part]]"}[key]
+            raise StudyError(f"{file}: {key} must be {wanted}, not {value!r}.")
+    base = document.get("base", {})
+    _check_table(base, f"{file}, [base]")
+    name = document.get("name", Path(file).stem)
+    tables = document.get("part", [{"name": name}])
+    parts: list[Part] = []
+    for number, table in enumerate(tables, start=1):
+        where = f"{file}, [[part]] {number}" if "part" in document else f"{file}, [base]"
+        if not isinstance(table, dict) or not isinstance(table.get("name", ""), str):
+            raise StudyError(f"{where}: a part is a table, and its name a text.")
+        title = table.get("name", f"part {number}")
+        own = {key: value for key, value in table.items() if key != "name"}
+        _check_table(own, where)
+        if title in (part.name for part in parts):
+            raise StudyError(f"{where}: another part is called {title!r}: choose another name.")
+        parts.append(_expand(title, base | own, where))
+    return Study(name, tuple(parts), source)
+
+
+def _check_table(table: Mapping[str, Any], where: str) -> None:
+    """Refuse what is wrong in one table by itself."""
+    for key, raw in table.items():
+        if key == "target":
+            if not _TARGET(raw):
+                raise StudyError(f"{where}: target must be {_TARGET}, not {raw!r}.")
+            continue
+        try:
+            values = _values(key, raw)
+            field = "seed" if key == "seeds" else key
+            for value in values:
+                dataclasses.replace(_PERMISSIVE, **{field: value})
+        except InvalidInputError as error:
+            raise StudyError(f"{where}: {error}") from error
+        if len(set(values)) < len(values):
+            twice = next(v for v in values if values.count(v) > 1)
+            raise StudyError(f"{where}: {key} names {twice!r} twice: leave one out.")
+
+
+def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
+    """Return the product of a table's lists, in the order of RunConfig's fields."""
+    lists = {
+        ("seed" if k == "seeds" else k): _values(k, v) for k, v in table.items() if k != "target"
+    }
+    names = [field for field in _FIELDS if field in lists]
+    try:
+        configs = tuple(
+            RunConfig(**dict(zip(names, chosen, strict=True)))
+            for chosen in itertools.product(*(lists[field] for field in names))
+        )
+    except InvalidInputError as error:
+        raise StudyError(f"{where}: {error}") from error
+    target = table.get("target")
+    return Part(name, configs, None if target is None else float(target))
+
+
+def _values(key: str, raw: Any) -> list[Any]:
+    """Return what a key lists, as RunConfig takes it."""
+    if key not in _SETTINGS:
+        raise UnknownNameError("setting", key, (*_SETTINGS, "target"))
+    if key == "seeds" and isinstance(raw, str):
+        return list(parse_seeds(raw, "seeds"))
+    values = raw if isinstance(raw, list) else [raw]
+    if not values:
+        raise InvalidInputError(f"{key} is an empty list: name at least one value.")
+    return [_value(key, value) for value in values]
+
+
+def _value(key: str, raw: Any) -> Any:
+    """Return one value as RunConfig takes it: equal runs must be written alike."""
+    number = isinstance(raw, int | float) and not isinstance(raw, bool)
+    if key == "seeds":
+        if not number:
+            raise InvalidInputError(
+                f'seeds must be a text such as "0..9", a whole number or a list, not {raw!r}.'
+            )
+        return raw
+    if key == "skew" and number:
+        return f"{raw:g}"
+    if raw == _NONE_WORDS.get(key, ()):
+        return None
+    kind = _FIELDS[key].type
+    if kind is float and number:
+        return float(raw)
+    if kind in (str, str | None) and not isinstance(raw, str):
+        raise InvalidInputError(f"{key} must be a text, not {raw!r}.")
+    if isinstance(raw, dict | list):
+        raise InvalidInputError(f"{key} must be one value or a flat list of values.")
+    return raw
+
+
+def study_of_runs(configs: Sequence[RunConfig], target: float | None = None) -> Study:
+    """Return the small study that a list of runs is."""
+    return Study("run", (Part("run", tuple(dict.fromkeys(configs)), target),))

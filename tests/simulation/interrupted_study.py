@@ -1,0 +1,93 @@
+"""Do a study in processes of which all but the last kill themselves, each at its own moment.
+
+    python interrupted_study.py STUDY.toml FOLDER KILLS SEED
+
+A moment is a call inside fedcohort's simulation, NumPy's file writing or zipfile, counted from the
+process's beginning: KILLS of them are drawn, and at each a process sends itself SIGKILL. Prints how
+many processes died of it. Processes are forked, so that PyTorch is imported once.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch._dynamo  # noqa: F401 (counting a model's operations would import it in every process)
+
+from fedcohort.federation import load_dataset
+from fedcohort.randomness import generator
+from fedcohort.simulation import Store, driver
+from fedcohort.simulation.driver import Worker, load_datasets
+from fedcohort.simulation.engine import find_device
+from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.packing import packer
+from fedcohort.simulation.study import read_study
+
+COUNTED = ("fedcohort/simulation", "zipfile", "numpy/lib")
+
+
+class Moments:
+    """Counts calls, and kills the process at one of them."""
+
+    def __init__(self, fatal):
+        self.seen = 0
+        self.fatal = fatal
+        self.counted = {}
+
+    def __call__(self, frame, event, _):
+        code = frame.f_code
+        if code not in self.counted:
+            self.counted[code] = any(part in code.co_filename for part in COUNTED)
+        if self.counted[code] and event in ("call", "c_call"):
+            self.seen += 1
+            if self.seen == self.fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def do(study, folder):
+    """What ``fedcohort study run`` does."""
+    device = find_device("cpu")
+    datasets = load_datasets(study.configs)
+    with Store(folder) as store:
+        ledger = Ledger(store)
+        ledger.enter(study, packer(datasets, device))
+        assert Worker(ledger, datasets, device).work(ledger.groups_of(study.configs))
+
+
+def attempt(study, folder, fatal):
+    """Do the study in another process; return its exit status and how many moments it had."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        moments = Moments(fatal)
+        sys.setprofile(moments)
+        do(study, folder)
+        sys.setprofile(None)
+        os.write(writer, str(moments.seen).encode())
+        os._exit(0)
+    os.close(writer)
+    _, status = os.waitpid(child, 0)
+    with os.fdopen(reader, "rb") as said:
+        return status, int(said.read() or 0)
+
+
+def main(file, folder, kills, seed):
+    # A save after every round: there is something to lose and to go on from at every moment.
+    driver.SECONDS_BETWEEN_SAVES = 0.0
+    driver._SAVING_SHARE = 0
+    study = read_study(file)
+    load_dataset(study.configs[0].dataset)
+    status, moments = attempt(study, Path(folder) / "undisturbed", None)
+    assert status == 0
+    rng = generator(int(seed), "moments of death")
+    died = 0
+    for fatal in rng.integers(1, moments // int(kills), size=int(kills)):
+        status, _ = attempt(study, Path(folder) / "killed", int(fatal))
+        died += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    status, _ = attempt(study, Path(folder) / "killed", None)
+    assert status == 0
+    sys.stdout.write(str(died))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

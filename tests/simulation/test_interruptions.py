@@ -1,0 +1,48 @@
+"""Studies that are killed, run out of disk or are shared end as if nothing had happened."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_contents import contents
+
+STUDY = """
+name = "small"
+[base]
+clients = 10
+cohort = 3
+rounds = 5
+lr = 0.3
+selector = ["dp3s", "clustered", "fedsae", "match"]
+[[part]]
+name = "one class"
+seeds = [0, 1]
+[[part]]
+name = "two classes"
+skew = "H"
+seeds = [2]
+rounds = 4
+"""
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_ten_kills_change_nothing(study, tmp_path, one_thread):
+    done = subprocess.run(
+        [sys.executable, HERE / "interrupted_study.py", study, tmp_path, "10", "0"],
+        env=one_thread,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "10"
+    assert contents(tmp_path / "killed") == contents(tmp_path / "undisturbed")
+    assert not list((tmp_path / "killed" / "checkpoints").iterdir()), "something was left behind"
