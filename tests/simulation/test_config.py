@@ -85,3 +85,8 @@ def test_selector_parameters_are_read_as_values():
     assert RunConfig(selector="fedsae:workload=ira,beta=0.02").make_selector().beta == 0.02
     with pytest.raises(InvalidParameterError, match="workload"):
         RunConfig(selector="fedsae:workload=irra")
+
+
+def test_the_key_does_not_tell_whole_numbers_of_passes_apart():
+    assert RunConfig(epochs=5).key == RunConfig(epochs=5.0).key
+    assert RunConfig(deadline=2).key == RunConfig(deadline=2.0).key

@@ -141,7 +141,7 @@ class RunConfig:
     @property
     def federation_key(self) -> str:
         """What runs share that have the same clients, data, first model and profiles."""
-        own = {k: v for k, v in dataclasses.asdict(self).items() if k in _DECIDE_THE_FEDERATION}
+        own = {k: v for k, v in self._chosen().items() if k in _DECIDE_THE_FEDERATION}
         if self.profile == "representative-gradient":
             own |= {
                 name: getattr(self, name)
@@ -161,7 +161,18 @@ class RunConfig:
     @property
     def key(self) -> str:
         """The run's key in a store: 16 hexadecimal digits."""
-        return _hash(self.to_json())
+        return _hash(json.dumps(self._chosen(), sort_keys=True))
+
+    def _chosen(self) -> dict[str, Any]:
+        """Return what is not as by default: keys outlast fields that are added later."""
+        chosen = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                # 5 and 5.0 are the same number of passes.
+                real = "float" in str(field.type) and type(value) is int
+                chosen[field.name] = float(value) if real else value
+        return chosen
 
 
 _SHARED_IN_LOCKSTEP = frozenset(
