@@ -13,15 +13,15 @@ from fedcohort.randomness import generator
 
 def affordable_passes(seed: int, round_: int, clients: NDArray[np.int64]) -> NDArray[np.float64]:
     """Draw what each of m clients can afford in this round, float64 [m]."""
-    afforded = np.empty(len(clients))
-    for place, client in enumerate(clients):
-        own = generator(seed, "capacity", client)
-        mean = own.uniform(5, 10)
-        spread = own.uniform(mean / 4, mean / 2)
-        draw = generator(seed, "affordable", round_, client)
-        afforded[place] = truncnorm.rvs(
-            -mean / spread, np.inf, loc=mean, scale=spread, random_state=draw
-        )
+    if len(clients) == 0:
+        return np.empty(0)
+    own = [generator(seed, "capacity", client) for client in clients]
+    mean = np.array([draw.uniform(5, 10) for draw in own])
+    spread = np.array([draw.uniform(m / 4, m / 2) for draw, m in zip(own, mean, strict=True)])
+    uniform = [generator(seed, "affordable", round_, client).random() for client in clients]
+    afforded: NDArray[np.float64] = truncnorm.ppf(
+        uniform, -mean / spread, np.inf, loc=mean, scale=spread
+    )
     return afforded
 
 
