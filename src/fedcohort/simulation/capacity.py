@@ -19,10 +19,8 @@ def affordable_passes(seed: int, round_: int, clients: NDArray[np.int64]) -> NDA
     mean = np.array([draw.uniform(5, 10) for draw in own])
     spread = np.array([draw.uniform(m / 4, m / 2) for draw, m in zip(own, mean, strict=True)])
     uniform = [generator(seed, "affordable", round_, client).random() for client in clients]
-    afforded: NDArray[np.float64] = truncnorm.ppf(
-        uniform, -mean / spread, np.inf, loc=mean, scale=spread
-    )
-    return afforded
+    afforded = truncnorm.ppf(uniform, -mean / spread, np.inf, loc=mean, scale=spread)
+    return np.asarray(afforded, np.float64)
 
 
 def completed_passes(

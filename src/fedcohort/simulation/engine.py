@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ class _Run:
     profiles: NDArray[np.float32] | None
     pool_start: int
     mean_size: float
+    hearing: Future[None] | None = None
+
+    def listen(self) -> Selector:
+        """Return the selector once it has heard what came of the last round."""
+        if self.hearing is not None:
+            self.hearing.result()
+            self.hearing = None
+        return self.selector
 
     @property
     def profile_bytes(self) -> int:
@@ -231,7 +239,7 @@ class Lockstep:
                 for kind, values in self._memory.items()
                 for n, v in values.items()
             }
-            state = {f"selector.{n}": v for n, v in run.selector.state().items()}
+            state = {f"selector.{n}": v for n, v in run.listen().state().items()}
             saved[run.config.key] = self.round, model | memory | state
         return saved
 
@@ -299,7 +307,7 @@ class Lockstep:
         """Let one run's selector ask and choose, and see who answers in time."""
         began = time.perf_counter()
         run = self._runs[r]
-        config, selector = run.config, run.selector
+        config, selector = run.config, run.listen()
         rng = generator(config.seed, "selection", self.round)
         clients = len(run.federation)
         there = run.availability.of(config.seed, self.round, clients)
@@ -464,12 +472,15 @@ class Lockstep:
                 capacity=assignment.capacity,
                 durations=assignment.durations,
             )
-            self._runs[r].selector.observe(outcome)
+            run = self._runs[r]
+            if updates is None:
+                run.selector.observe(outcome)
+            else:
+                # Comparing whole updates takes long: meanwhile, other runs go on.
+                run.hearing = self._threads.submit(run.selector.observe, outcome)
             return outcome
 
-        # Selectors that compare whole updates work on megabytes: several at once.
-        each = self._threads.map if training.updates else map
-        return list(each(hear, part, assignments, owned))
+        return [hear(*one) for one in zip(part, assignments, owned, strict=True)]
 
     def _jobs(self, part: range, assignments: Sequence[_Assignment]) -> Jobs:
         columns: list[tuple[Any, ...]] = []

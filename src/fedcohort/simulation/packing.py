@@ -58,6 +58,8 @@ def packer(
             dataset = datasets[group[0].dataset]
             by_seed = sorted(group, key=lambda config: config.seed)
             for part in _split(by_seed, dataset, _MOST_RUNS[device.type], memory):
+                # Last, so that they can compare updates while the others begin the next round.
+                part.sort(key=lambda config: Need.UPDATE in config.make_selector().needs)
                 cost = sum(_samples(config, dataset) for config in part)
                 packs.append(Pack(tuple(part), cost * dataset.x_train[0].size))
         return packs

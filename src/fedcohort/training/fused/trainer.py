@@ -31,7 +31,7 @@ class FusedTrainer:
     def __init__(self, layers: tuple[Layer, ...], dtype: torch.dtype) -> None:
         self._layers, self._dtype = layers, dtype
         self._images: dict[int, tuple[Tensor, Tensor]] = {}
-        self._programs: dict[tuple[int, int, int, LocalWork], _Program] = {}
+        self._programs: list[_Program] = []
         self._evaluators: dict[tuple[int, int], Network] = {}
 
     def __call__(
@@ -63,25 +63,31 @@ class FusedTrainer:
         work: LocalWork,
     ) -> Trained:
         plan = make_plan(jobs, pool, work)
-        steps, count, batch = plan.sample.shape
         images = self._inputs(data[0])
-        key = _rounded(count), batch, images.data_ptr(), work
-        program = self._programs.pop(key, None)
-        if program is None or program.steps < steps:
-            del program  # Its memory is wanted for the next one.
-            while len(self._programs) >= _KEPT_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            space = Space(
-                _rounded(count),
-                batch,
-                self._dtype,
-                images.device,
-                momentum=work.momentum > 0,
-                proximal=work.proximal > 0,
-            )
-            program = _Program(self._layers, space, images, data[1], _rounded(steps), work)
-        self._programs[key] = program
+        program = self._program(plan, images, data[1], work)
         return program.run(stacked, to_device(jobs.model, images.device), plan)
+
+    def _program(self, plan: Plan, images: Tensor, labels: Tensor, work: LocalWork) -> "_Program":
+        """Return buffers that are large enough, but not much too large; new ones if need be."""
+        steps, count, batch = plan.sample.shape
+        for place, program in enumerate(self._programs):
+            if program.suits(steps, count, batch, images, work):
+                # The one used last stands last; the first is the first to go.
+                self._programs.append(self._programs.pop(place))
+                return program
+        del self._programs[: max(0, len(self._programs) - _KEPT_PROGRAMS + 1)]
+        space = Space(
+            count + count // 8,
+            batch,
+            self._dtype,
+            images.device,
+            momentum=work.momentum > 0,
+            proximal=work.proximal > 0,
+        )
+        # Steps cost little room, and clients with more work than others may yet get more.
+        program = _Program(self._layers, space, images, labels, 2 * steps, work)
+        self._programs.append(program)
+        return program
 
     def _jobs_at_once(self, jobs: Jobs, device: torch.device, work: LocalWork) -> int:
         if device.type != "cuda":
@@ -90,7 +96,7 @@ class FusedTrainer:
         batch = widest if work.batch_size is None else min(work.batch_size, widest)
         free, _ = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        held = sum(program.bytes for program in self._programs.values())
+        held = sum(program.bytes for program in self._programs)
         return max(1, int((free + held) * 0.6) // bytes_a_model(self._layers, batch, self._dtype))
 
     def _inputs(self, x: Tensor) -> Tensor:
@@ -147,7 +153,6 @@ class _Program:
         def integers(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.int32, device=space.device)
 
-        self.steps = steps
         self.bytes = space.models * bytes_a_model(layers, space.batch, space.dtype)
         self._work = work
         self._network = Network(layers, space)
@@ -164,6 +169,12 @@ class _Program:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 self._step()
+
+    def suits(self, steps: int, count: int, batch: int, images: Tensor, work: LocalWork) -> bool:
+        """Tell whether jobs of this shape fit, without leaving half of the room empty."""
+        most, models, width = self._batches.sample.shape
+        fits = steps <= most and count <= models <= 2 * count + 8 and batch == width
+        return fits and work == self._work and images is self._batches.images
 
     def _step(self) -> None:
         self._network.forward(self._batches)
@@ -197,9 +208,3 @@ def bytes_a_model(layers: tuple[Layer, ...], batch: int, dtype: torch.dtype) -> 
     outputs = sum(layer.outputs for layer in layers) * (2 * dtype.itemsize + 1)
     dense = sum(6 * layer.outputs * dtype.itemsize for layer in layers[1:-1])
     return weights + batch * (outputs + dense)
-
-
-def _rounded(count: int) -> int:
-    """Round up to one of eight sizes between powers of two, so that near sizes share buffers."""
-    step = 1 << max(0, count.bit_length() - 4)
-    return -(-count // step) * step
