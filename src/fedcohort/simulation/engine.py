@@ -38,6 +38,7 @@ from fedcohort.simulation.store import Checkpoint, RoundRecord
 from fedcohort.simulation.system import Availability, attend, over_selected, parse_availability
 from fedcohort.training.aggregation import aggregate, usable
 from fedcohort.training.backend import Backend, choose_backend
+from fedcohort.training.choice import Workload
 from fedcohort.training.evaluation import client_losses
 from fedcohort.training.local import Parameters
 from fedcohort.training.plan import Jobs, LocalWork, to_device
@@ -156,7 +157,7 @@ class Lockstep:
         models = [initial_model(config, dataset).to(device) for config in configs]
         self._model: nn.Module = models[0]
         self._backend = backend or choose_backend(
-            self._model, dataset.x_train.shape[1:], device, shared.precision
+            self._model, _workload(configs, dataset), device, shared.precision
         )
         self._stacked: Parameters = {
             name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
@@ -509,6 +510,19 @@ class Lockstep:
                 accuracy, loss = self._backend.evaluate(self._model, models, data)
                 scores |= {f"{name}_accuracy": accuracy, f"{name}_loss": loss}
         return scores
+
+
+def _workload(configs: Sequence[RunConfig], dataset: Dataset) -> Workload:
+    """Return what the runs train with, before their federations are known."""
+    shared = configs[0]
+    samples = shared.samples_per_client or -(-len(dataset.y_train) // shared.clients)
+    return Workload(
+        input_shape=dataset.x_train.shape[1:],
+        classes=dataset.classes,
+        batch=min(samples, shared.batch_size or samples),
+        jobs=sum(config.cohort for config in configs),
+        momentum=shared.momentum > 0,
+    )
 
 
 def _parts(runs: int) -> list[range]:

@@ -1,0 +1,466 @@
+"""How fast the simulator trains: against a plain loop, Flower's simulation and pfl-research.
+
+    python benchmarks/engine.py [--quick] [--json] [--part NAME]
+
+Every system is given the same federation, first model, cohorts, batches and rounds, one run, and
+must reach the same test accuracy before a speed is reported. Times are the median a round after
+the first. Parts:
+
+wide     CNN 32-64-512 on MNIST, 10 clients of 600 samples a round, batches of 50
+ceiling  CNN 20-50-500 on MNIST, full batches of 540: GFLOP/s against this machine's sgemm
+digits   the small CNN on digits, 10 of 100 clients a round, full batches
+command  20 rounds with profiling, from the shell's prompt to the result: `fedcohort run` against
+         Flower's simulation of the same (not with --quick)
+gpu      only where there is one: local training of 100 runs at once, and whole runs, in
+         milliseconds a run-round; bfloat16 against float32 (needs PyTorch, NumPy and SciPy alone)
+
+The peers are `pip install 'flwr[simulation]==1.41.0' pfl==0.6.0`; pfl-research runs in its fastest
+form on two cores, two processes of one thread. MNIST must be there (`fedcohort data fetch mnist`).
+Measure on an idle machine.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch.utils.flop_counter import FlopCounterMode
+
+PEERS = Path(__file__).parent / "peers"
+sys.path.insert(0, str(PEERS))
+# Peers and Ray's workers import the task as well.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(PEERS), os.environ.get("PYTHONPATH", "")])
+)
+
+from task import Task, run_loop  # noqa: E402
+
+from fedcohort.errors import FedcohortError  # noqa: E402
+from fedcohort.federation import Dataset, load_dataset  # noqa: E402
+from fedcohort.simulation import Lockstep, RunConfig  # noqa: E402
+from fedcohort.simulation.setting import (  # noqa: E402
+    federation_of,
+    initial_model,
+    load_device_data,
+    order_keys,
+)
+from fedcohort.training.plan import Jobs, LocalWork, make_plan  # noqa: E402
+
+TOLERANCE = 0.01
+CPU = torch.device("cpu")
+WIDE = RunConfig(
+    dataset="mnist",
+    skew="iid",
+    samples_per_client=600,
+    selector="fedavg",
+    batch_size=50,
+    lr=0.05,
+    model="task:WideCNN",
+)
+PAPER = RunConfig(
+    dataset="mnist", skew="iid", samples_per_client=540, selector="fedavg", model="cnn"
+)
+DIGITS = RunConfig(dataset="digits", skew="iid", selector="fedavg", model="cnn-small")
+RUNS_TOGETHER = 25
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--part", choices=list(PARTS))
+    options = parser.parse_args()
+    parts = [options.part] if options.part else [p for p in PARTS if usual(p, options.quick)]
+    results = {}
+    for part in parts:
+        results |= {f"{part}_{name}": value for name, value in PARTS[part](options.quick).items()}
+    if options.json:
+        print(json.dumps(results))
+
+
+def usual(part, quick):
+    if torch.cuda.is_available():
+        return part == "gpu"
+    return part not in (("gpu", "command") if quick else ("gpu",))
+
+
+# -- the same work for everyone ---------------------------------------------------------------
+
+
+def ours(config, dataset, rounds):
+    """Return seconds a round, the cohorts, and the last global model."""
+    # Asked for one round more than it does, so that it does not evaluate the last one.
+    config = dataclasses.replace(config, rounds=rounds + 1, eval_every=rounds + 1)
+    lockstep = Lockstep([config], dataset, CPU)
+    seconds, cohorts = [], []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        (record,) = lockstep.advance()
+        seconds.append(time.perf_counter() - began)
+        cohorts.append(record.cohort)
+    return seconds, cohorts, {name: v[0].clone() for name, v in lockstep.parameters.items()}
+
+
+def task_of(config, dataset, cohorts):
+    """Return what the engine did in these rounds, for others to do."""
+    data = load_device_data(dataset, config, CPU)
+    partition = federation_of(config, dataset).partition
+    pool, orders = torch.from_numpy(partition.indices), []
+    for round_, cohort in enumerate(cohorts, 1):
+        ids = np.unique(cohort)
+        jobs = Jobs(
+            model=torch.zeros(len(ids), dtype=torch.int64),
+            start=torch.from_numpy(partition.offsets[ids]),
+            size=torch.from_numpy(partition.sizes[ids]),
+            key=torch.from_numpy(order_keys(config.seed, round_, ids)),
+            passes=torch.ones(len(ids), dtype=torch.float64),
+        )
+        plan = make_plan(jobs, pool, LocalWork(config.batch_size, config.lr))
+        used = plan.weight > 0
+        visits = zip(plan.sample.unbind(1), used.unbind(1), strict=True)
+        orders.append(torch.stack([samples[mask] for samples, mask in visits]))
+    order = torch.stack(orders)
+    return Task(
+        *data.train,
+        *data.test,
+        order=order,
+        state=initial_model(config, dataset).state_dict(),
+        model=config.model,
+        batch=config.batch_size or order.shape[2],
+        lr=config.lr,
+    )
+
+
+def per_round(seconds):
+    return statistics.median(seconds[1:])
+
+
+def compared(title, task, found):
+    """Print and return times a round, and ratios, once all accuracies agree."""
+    accuracy = {name: task.accuracy(state) for name, (_, state) in found.items()}
+    print(f"\n{title}")
+    if max(accuracy.values()) - min(accuracy.values()) > TOLERANCE:
+        sys.exit(
+            f"The accuracies differ by more than {TOLERANCE}, so no speed is reported: {accuracy}"
+        )
+    results = {}
+    mine = per_round(found["ours"][0])
+    for name, (seconds, _) in found.items():
+        results[f"{name}_s"] = per_round(seconds)
+        line = f"  {name:28} {1e3 * per_round(seconds):10.2f} ms a round"
+        line += f", accuracy {accuracy[name]:.4f}"
+        if name != "ours":
+            results[f"over_{name}"] = per_round(seconds) / mine
+            line += f", {results[f'over_{name}']:6.2f} × ours"
+        print(line, flush=True)
+    return results
+
+
+def installed(package, command):
+    if importlib.util.find_spec(package):
+        return True
+    print(f"{package} is not installed and left out: {command}")
+    return False
+
+
+def run_pfl(task, folder):
+    """Run pfl-research as two processes of one thread."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    common = os.environ | {"OMP_NUM_THREADS": "1", "PFL_WORKER_ADDRESSES": f"{address},{address}"}
+    task.save(folder)
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(PEERS / "pfl_peer.py"), str(folder)],
+            env=common | {"PFL_WORKER_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for worker in workers:
+        _, log = worker.communicate()
+        if worker.returncode:
+            sys.exit(f"pfl-research failed:\n{log[-2000:]}")
+    return torch.load(folder / "pfl.pt")
+
+
+def run_flower(task, folder, nodes, *selector):
+    """Run Flower's simulation, two clients at once, one thread each."""
+    task.save(folder)
+    environment = os.environ | {
+        "FEDCOHORT_TASK": str(folder),
+        "FLWR_HOME": str(folder / "flower"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, str(PEERS / "flower_peer.py"), str(nodes), *selector],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode or not (folder / "flower.pt").exists():
+        sys.exit(f"Flower's simulation failed:\n{done.stderr[-2000:]}")
+    return torch.load(folder / "flower.pt")
+
+
+def with_peers(task, mine, *, pfl):
+    found = {"ours": mine, "loop": run_loop(task)}
+    with tempfile.TemporaryDirectory() as folder:
+        if pfl and installed("pfl", "pip install pfl==0.6.0"):
+            found["pfl-research"] = run_pfl(task, Path(folder))
+        if installed("ray", "pip install 'flwr[simulation]==1.41.0'"):
+            nodes = task.order.shape[1]
+            found["flower"] = run_flower(task, Path(folder), nodes)
+    return found
+
+
+# -- parts ------------------------------------------------------------------------------------
+
+
+def wide(quick):
+    dataset = load_dataset("mnist")
+    seconds, cohorts, state = ours(WIDE, dataset, 3 if quick else 8)
+    task = task_of(WIDE, dataset, cohorts)
+    found = with_peers(task, (seconds, state), pfl=True)
+    return compared("CNN 32-64-512, 10 × 600 samples, B=50", task, found)
+
+
+def ceiling(quick):
+    dataset = load_dataset("mnist")
+    limit = sgemm()
+    seconds, cohorts, state = ours(PAPER, dataset, 4 if quick else 10)
+    task = task_of(PAPER, dataset, cohorts)
+    found = {"ours": (seconds, state), "loop": run_loop(task)}
+    results = compared("CNN 20-50-500, 10 × 540 samples, full batch", task, found)
+    limit = max(limit, sgemm())
+    speed = training_flops(task) / per_round(seconds) / 1e9
+    print(f"  {speed:.0f} GFLOP/s of {limit:.0f} that sgemm reaches here: {speed / limit:.0%}")
+    return results | {"gflops": speed, "sgemm_gflops": limit, "share": speed / limit}
+
+
+def sgemm():
+    """Return the best GFLOP/s of square single-precision products."""
+    best = 0.0
+    for n in (1024, 2048, 4096):
+        a, b, c = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
+        for _ in range(5):
+            began = time.perf_counter()
+            torch.mm(a, b, out=c)
+            best = max(best, 2 * n**3 / (time.perf_counter() - began) / 1e9)
+    return best
+
+
+def training_flops(task):
+    """Count the products and sums of one round: forward, and both halves of backward."""
+    model = task.make_model()
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(model(task.x[:2]), task.y[:2]).backward()
+    return counter.get_total_flops() / 2 * task.order[0].numel()
+
+
+def digits(quick):
+    dataset = load_dataset("digits")
+    rounds = 60 if quick else 200
+    seconds, cohorts, state = ours(DIGITS, dataset, rounds)
+    task = task_of(DIGITS, dataset, cohorts)
+    found = with_peers(task, (seconds, state), pfl=False)
+    results = compared("digits, small CNN, 10 × 14 samples, full batch, one run", task, found)
+    configs = [dataclasses.replace(DIGITS, seed=seed, rounds=rounds + 1) for seed in range(25)]
+    configs = [dataclasses.replace(config, eval_every=rounds + 1) for config in configs]
+    lockstep, times = Lockstep(configs, dataset, CPU), []
+    for _ in range(rounds // 4):
+        began = time.perf_counter()
+        lockstep.advance()
+        times.append((time.perf_counter() - began) / RUNS_TOGETHER)
+    together = per_round(times)
+    ratios = {
+        f"together_over_{name}": results[f"{name}_s"] / together
+        for name in ("loop", "flower")
+        if name in found
+    }
+    print(
+        f"  ours, {RUNS_TOGETHER} runs in lockstep        {1e3 * together:10.2f} ms a run-round;"
+        + "".join(f" {name.split('_')[-1]} {ratio:.1f} ×" for name, ratio in ratios.items())
+    )
+    return results | {"together_s": together} | ratios
+
+
+def command(quick):
+    rounds = 5 if quick else 20
+    dataset = load_dataset("mnist")
+    config = dataclasses.replace(WIDE, selector="dp3s")
+    partition = federation_of(config, dataset).partition
+    everyone = torch.from_numpy(partition.indices)
+    task = task_of(config, dataset, [range(config.cohort)] * rounds)
+    # Node c of the simulation holds the c-th slice of the data: client c's samples.
+    task = dataclasses.replace(task, x=task.x[everyone], y=task.y[everyone])
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", "from fedcohort.cli import main; main()", "run", "--json"),
+                *("--dataset", "mnist", "--skew", "iid", "--samples-per-client", "600"),
+                *("--selector", "dp3s", "--rounds", str(rounds), "--eval-every", str(rounds)),
+                *("--batch-size", "50", "--lr", "0.05", "--model", config.model),
+                *("--device", "cpu", "--out", f"{folder}/out"),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        mine = time.perf_counter() - began
+        accuracy = json.loads(done.stdout)["results"][0]["test_accuracy"][-1]
+        print(f"\nwhole command, CNN 32-64-512, {rounds} rounds with profiling of 100 clients")
+        results = {"ours_s": mine}
+        if not installed("ray", "pip install 'flwr[simulation]==1.41.0'"):
+            return results
+        began = time.perf_counter()
+        _, state = run_flower(task, Path(folder), config.clients, config.selector)
+        theirs = time.perf_counter() - began
+        other = task.accuracy(state)
+        if abs(accuracy - other) > 2 * TOLERANCE:
+            sys.exit(f"The accuracies differ, so no speed is reported: {accuracy}, {other}")
+        print(f"  ours   {mine:7.1f} s, accuracy {accuracy:.4f}")
+        print(f"  flower {theirs:7.1f} s, accuracy {other:.4f}, {theirs / mine:.2f} × ours")
+        return results | {"flower_s": theirs, "over_flower": theirs / mine}
+
+
+# -- on a GPU ---------------------------------------------------------------------------------
+
+GPU_RUNS = 100
+
+
+def gpu(quick):
+    if not torch.cuda.is_available():
+        sys.exit("There is no CUDA device here.")
+    dataset = images()
+    results = {}
+    print(f"\n{torch.cuda.get_device_name()}: CNN 20-50-500, 10 × 540 samples, {GPU_RUNS} runs")
+    for label, batch in (("full", None), ("54", 54), ("10", 10)):
+        config = dataclasses.replace(PAPER, dataset="images", batch_size=batch)
+        results |= {f"B{label}_{k}": v for k, v in gpu_times(config, dataset, label, quick).items()}
+    return results | precisions(dataset, quick)
+
+
+def images():
+    """Return MNIST, or made-up images of the same shape where there is none."""
+    try:
+        return dataclasses.replace(load_dataset("mnist"), name="images")
+    except (FedcohortError, OSError, ImportError):
+        print("MNIST is not here; made-up images instead")
+    rng = np.random.default_rng(0)
+    centres = rng.integers(0, 256, (10, 1, 28, 28))
+    y = rng.integers(0, 10, 70_000)
+    x = np.clip(centres[y] + rng.normal(0, 120, (70_000, 1, 28, 28)), 0, 255).astype(np.uint8)
+    return Dataset("images", x[:60_000], y[:60_000], x[60_000:], y[60_000:], 10)
+
+
+def gpu_times(config, dataset, label, quick):
+    """Measure the loop, local training alone, and whole rounds with everything."""
+    device, rounds = torch.device("cuda"), 4 if quick else 10
+    probe = dataclasses.replace(config, rounds=2, eval_every=2)
+    (record,) = Lockstep([probe], dataset, device).advance()
+    task = task_of(config, dataset, [record.cohort] * 3)
+    loop = per_round(run_loop(task, "cuda")[0])
+    configs = [
+        dataclasses.replace(config, seed=seed, rounds=rounds, eval_every=5, eval_samples=5000)
+        for seed in range(GPU_RUNS)
+    ]
+    lockstep, training = Lockstep(configs, dataset, device), []
+    train = lockstep._trainer
+
+    def timed(*arguments):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        trained = train(*arguments)
+        torch.cuda.synchronize()
+        training.append(time.perf_counter() - began)
+        return trained
+
+    lockstep._trainer = timed
+    for _ in range(3):
+        lockstep.advance()
+    alone = per_round(training) / GPU_RUNS
+    lockstep._trainer = train
+    began, first = time.perf_counter(), lockstep.round
+    while lockstep.round < rounds:
+        lockstep.advance()
+    torch.cuda.synchronize()
+    whole = (time.perf_counter() - began) / (rounds - first) / GPU_RUNS
+    print(
+        f"  B={label:5} loop {1e3 * loop:8.2f}, local training {1e3 * alone:6.3f}"
+        f" ({loop / alone:.0f} ×), whole run {1e3 * whole:6.3f} ({whole / alone:.2f} × that)",
+        flush=True,
+    )
+    return {
+        "loop_ms": 1e3 * loop,
+        "training_ms": 1e3 * alone,
+        "whole_ms": 1e3 * whole,
+        "over_loop": loop / alone,
+        "whole_over_training": whole / alone,
+    }
+
+
+def precisions(dataset, quick):
+    """Compare accuracy curves of bfloat16 and float32 with the spread over seeds."""
+    if "precision" not in {field.name for field in dataclasses.fields(RunConfig)}:
+        print("RunConfig has no precision to compare")
+        return {}
+    rounds, seeds = (10, 4) if quick else (40, 10)
+    curves = {}
+    for precision in ("float32", "bfloat16"):
+        configs = [
+            dataclasses.replace(
+                PAPER,
+                dataset="images",
+                skew="1",
+                batch_size=54,
+                lr=0.1,
+                rounds=rounds,
+                eval_samples=5000,
+                seed=seed,
+                precision=precision,
+            )
+            for seed in range(seeds)
+        ]
+        lockstep = Lockstep(configs, dataset, torch.device("cuda"))
+        rows = [[r.test_accuracy for r in lockstep.advance()] for _ in range(rounds)]
+        curves[precision] = np.array(rows)
+    exact, short = curves["float32"], curves["bfloat16"]
+    difference = np.abs(exact.mean(1) - short.mean(1))
+    # How far two means of as many seeds lie apart by chance.
+    noise = 2 * exact.std(1, ddof=1) * np.sqrt(2 / exact.shape[1])
+    inside = float((difference <= noise).mean())
+    print(
+        f"  bfloat16 against float32, {rounds} rounds, {seeds} seeds: mean curves differ by"
+        f" {difference.mean():.4f} (at most {difference.max():.4f}); two means of {seeds} seeds"
+        f" differ by {noise.mean():.4f}; inside that in {inside:.0%} of the rounds"
+    )
+    return {
+        "bf16_difference": float(difference.mean()),
+        "seed_noise": float(noise.mean()),
+        "bf16_inside": inside,
+    }
+
+
+PARTS = {"wide": wide, "ceiling": ceiling, "digits": digits, "command": command, "gpu": gpu}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Local training of one client at a time, several clients beside each other.
+
+For models whose convolutions are large enough to keep a core busy: oneDNN's kernels on
+channels-last tensors, one model a worker, no optimiser object, no number read back before the end.
+"""
+
+import copy
+import dataclasses
+import queue
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from fedcohort.training.chain import forward, read_chain
+from fedcohort.training.local import Parameters, Trained
+from fedcohort.training.plan import Jobs, LocalWork, make_plan
+from fedcohort.training.workers import Workers
+
+# Larger batches are computed in pieces whose gradients are added: activations of more samples leave
+# the cache, and memory that the system must hand out anew costs more than the arithmetic.
+_SAMPLES_AT_ONCE = 192
+
+
+@dataclasses.dataclass(frozen=True)
+class PerClient:
+    """Trains jobs one by one on each worker; a `Trainer`.
+
+    A job's result depends on the number of threads a worker has, in the last bits, and not on how
+    many workers there are or which of them did it.
+
+    Attributes
+    ----------
+    workers : Workers
+        Who computes.
+    """
+
+    workers: Workers
+
+    def __call__(
+        self,
+        model: nn.Module,
+        stacked: Parameters,
+        jobs: Jobs,
+        data: tuple[Tensor, Tensor],
+        pool: Tensor,
+        work: LocalWork,
+    ) -> Trained:
+        """Train; see `Trainer`."""
+        plan = make_plan(jobs, pool, work)
+        counts = (plan.weight > 0).sum(2)
+        names = [name for name, _ in model.named_parameters()]
+        local = {name: torch.empty_like(stacked[name][jobs.model]) for name in names}
+        replicas = replicate(model, data[0].shape[1:], min(self.workers.count, len(jobs)))
+        starts, steps = jobs.model.tolist(), counts.T.tolist()
+        losses = torch.empty(len(jobs), dtype=torch.float64)
+
+        def train(j: int) -> None:
+            replica = replicas.get()
+            try:
+                first = [stacked[name][starts[j]] for name in names]
+                replica.load(first)
+                batches = [plan.sample[t, j, :n] for t, n in enumerate(steps[j]) if n]
+                losses[j] = _descend(replica, first, data, batches, work)
+                for name, values in zip(names, replica.parameters, strict=True):
+                    local[name][j] = values.detach()
+            finally:
+                replicas.put(replica)
+
+        # The longest jobs first, so that no worker is left alone with one at the end.
+        order = counts.sum(0).argsort(descending=True, stable=True)
+        self.workers.map(train, order.tolist())
+        return Trained(local, losses)
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """One worker's own copy of a model.
+
+    Attributes
+    ----------
+    parameters : list of Tensor
+        In the model's order; convolutions are channels-last.
+    forward : callable
+        From inputs [B, ...] to logits [B, classes].
+    """
+
+    parameters: list[Tensor]
+    forward: Callable[[Tensor], Tensor]
+
+    @torch.no_grad()
+    def load(self, values: Sequence[Tensor]) -> None:
+        """Take over a model's parameters."""
+        torch._foreach_copy_(self.parameters, list(values))
+
+
+def replicate(
+    model: nn.Module, input_shape: Sequence[int], count: int
+) -> "queue.SimpleQueue[Replica]":
+    """Return `count` copies of a model for workers to take and put back."""
+    layers = read_chain(model, input_shape)
+    replicas: queue.SimpleQueue[Replica] = queue.SimpleQueue()
+    for _ in range(count):
+        own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        named = dict(own.named_parameters())
+        run = own if layers is None else lambda x, named=named: forward(layers, named, x)
+        replicas.put(Replica(list(named.values()), run))
+    return replicas
+
+
+def _descend(
+    replica: Replica,
+    first: Sequence[Tensor],
+    data: tuple[Tensor, Tensor],
+    batches: Sequence[Tensor],
+    work: LocalWork,
+) -> Tensor:
+    """Take one step of gradient descent a batch; return the mean loss a sample."""
+    x, y = data
+    parameters = replica.parameters
+    velocity: list[Tensor] | None = None
+    total = torch.zeros((), dtype=torch.float64)
+    for batch in batches:
+        gradients, loss = _gradients(replica, x[batch], y[batch])
+        total += loss
+        if work.proximal:
+            with torch.no_grad():
+                away = torch._foreach_sub(parameters, list(first))
+            torch._foreach_add_(gradients, away, alpha=work.proximal)
+        if work.momentum:
+            if velocity is None:
+                velocity = gradients
+            else:
+                torch._foreach_mul_(velocity, work.momentum)
+                torch._foreach_add_(velocity, gradients)
+            gradients = velocity
+        with torch.no_grad():
+            torch._foreach_add_(parameters, gradients, alpha=-work.lr)
+    return total / sum(map(len, batches))
+
+
+def _gradients(replica: Replica, x: Tensor, y: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Return the gradient of the mean loss, and the sum of the losses."""
+    gradients: list[Tensor] = []
+    total = torch.zeros((), dtype=torch.float64)
+    pieces = -(-len(y) // _SAMPLES_AT_ONCE)
+    for xs, ys in zip(x.tensor_split(pieces), y.tensor_split(pieces), strict=True):
+        loss = F.cross_entropy(replica.forward(xs), ys, reduction="sum")
+        part = list(torch.autograd.grad(loss / len(y), replica.parameters))
+        total += loss.detach()
+        if gradients:
+            torch._foreach_add_(gradients, part)
+        else:
+            gradients = part
+    return gradients, total
