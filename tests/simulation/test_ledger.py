@@ -123,6 +123,7 @@ def test_a_claim_of_a_dead_process_is_taken_over(store, ledger):
         os._exit(0)
     os.waitpid(child, 0)
     store.db.execute("UPDATE claims SET pid = ?", (child,))
+    assert not Ledger(store).groups()[0].holder
     assert Ledger(store).claim({claim.group}).group == claim.group
 
 

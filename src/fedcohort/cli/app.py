@@ -186,11 +186,15 @@ def run_study(
     ] = None,
 ) -> None:
     """Do all runs of a study; the same command goes on after any interruption."""
+    from fedcohort.cli.parsing import one_of
+    from fedcohort.simulation.logs import parse_log
     from fedcohort.simulation.study import read_study
 
     study = read_study(file)
-    if part:
-        study.only(part)
+    study.only(part or ())
+    one_of("--engine", engine, ("local", "ray"))
+    for target in log or ():
+        parse_log(target)
     # Imported only now, since PyTorch comes with it: wrong studies are answered at once.
     from fedcohort.cli.study import run_and_show
 
