@@ -7,6 +7,10 @@
     kernels               the similarity of those clients under each initialisation
     initialisations       dp3s and fedavg under each initialisation
 
+and, not in the paper, for a study that varies training settings:
+
+    regime                what dp3s gains over fedavg against each setting
+
 M. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID Data. ICASSP 2023.
 """
 
@@ -36,6 +40,7 @@ from fedcohort.report.figure_runs import (
 )
 from fedcohort.report.grouping import dataset_title, skew_title
 from fedcohort.report.palette import selector_styles
+from fedcohort.report.regime import regime_figure
 from fedcohort.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
@@ -118,6 +123,7 @@ def write_figures(
         "profiles": _profiles,
         "kernels": _kernels,
         "initialisations": _initialisations,
+        "regime": lambda material: regime_figure(material.store),
     }
     material = _Material(store, summarise(store, None))
     destination = Path(folder)
