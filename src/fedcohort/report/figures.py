@@ -123,18 +123,20 @@ def write_figures(
         "profiles": _profiles,
         "kernels": _kernels,
         "initialisations": _initialisations,
-        "regime": lambda material: regime_figure(material.store),
     }
+    # Not of the paper: nobody misses it where training settings were not varied.
+    extras: dict[str, Callable[[_Material], Figure]] = {"regime": lambda m: regime_figure(m.store)}
     material = _Material(store, summarise(store, None))
     destination = Path(folder)
     destination.mkdir(parents=True, exist_ok=True)
     paths, left_out = [], {}
     with mpl.rc_context(_STYLE):
-        for name, drawing in drawings.items():
+        for name, drawing in (drawings | extras).items():
             try:
                 figure = drawing(material)
             except NotInStoreError as reason:
-                left_out[name] = str(reason)
+                if name in drawings:
+                    left_out[name] = str(reason)
                 continue
             for ending in formats:
                 paths.append(destination / f"{name}.{ending}")

@@ -39,7 +39,6 @@ SELECTOR, BASELINE = "dp3s", "fedavg"
 _PAPER = (62, 127)
 _TARGET = 0.9
 _RESAMPLES = 2000
-_FULL = "full"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,10 +212,14 @@ def _against(axis: Axes, name: str, found: Sequence[Gain], colours: dict[str, st
     for g in found:
         _point(axis, place[getattr(g.config, name)], g.gain or 0.0, g, colours)
     axis.axhline(1, color="0.4", linewidth=0.6, linestyle="dashed", zorder=0)
-    axis.set_xticks(range(len(values)), [_FULL if v is None else f"{v}" for v in values])
+    axis.set_xticks(range(len(values)), [_tick(v) for v in values])
     axis.set_xlim(-0.5, len(values) - 0.5)
     axis.set_xlabel(SETTINGS[name])
     axis.grid(axis="y")
+
+
+def _tick(value: Any) -> str:
+    return "full" if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
 _FIRST: dict[str, Any] = {
