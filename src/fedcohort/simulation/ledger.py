@@ -361,7 +361,9 @@ class Ledger:
             yield
 
     def begin(self, claim: Claim, entries: Iterable[Entry]) -> None:
-        """Enter the runs of a group: configuration, facts and federation, as `Store.begin`."""
+        """Enter the runs of a group that begins: configuration, facts and federation."""
+        if claim.states:
+            return
         profiled = self._keys("SELECT run FROM members WHERE profiled AND grp = ?", claim.group)
         with self._held(claim):
             for config, facts, federation in entries:
