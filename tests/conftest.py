@@ -1,10 +1,15 @@
 """What many tests share: the data sets that are not embedded."""
 
 import os
+import pathlib
+import sys
 
 import pytest
 
 from fedcohort.federation import load_dataset
+
+# The helpers beside the tests are imported by their plain name.
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,6 @@
 import os
-import pathlib
-import sys
 
 import pytest
-
-# The helpers beside the tests are imported by their plain name.
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 
 @pytest.fixture

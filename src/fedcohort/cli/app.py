@@ -186,11 +186,15 @@ def run_study(
     ] = None,
 ) -> None:
     """Do all runs of a study; the same command goes on after any interruption."""
+    from fedcohort.cli.parsing import one_of
+    from fedcohort.simulation.logs import parse_log
     from fedcohort.simulation.study import read_study
 
     study = read_study(file)
-    if part:
-        study.only(part)
+    study.only(part or ())
+    one_of("--engine", engine, ("local", "ray"))
+    for target in log or ():
+        parse_log(target)
     # Imported only now, since PyTorch comes with it: wrong studies are answered at once.
     from fedcohort.cli.study import run_and_show
 
@@ -217,6 +221,45 @@ def study_status(
 
     with Store.existing(folder) as store:
         show_status(store, json=json)
+
+
+@study_app.command("export")
+def export_study(
+    folder: Annotated[Path, typer.Argument(help="The --out folder of a study or a run.")],
+    to: Annotated[
+        Path, typer.Option("--to", help="FILE.csv, FILE.parquet, or a folder for all tables.")
+    ],
+    table: Annotated[
+        str, typer.Option(help="rounds, runs, summary or gains, where --to is a file.")
+    ] = "rounds",
+) -> None:
+    """Write results as CSV or Parquet: all rounds, all runs, or a row a selector."""
+    from fedcohort.cli.parsing import one_of
+    from fedcohort.simulation import Store
+
+    one_of("--table", table, ("rounds", "runs", "summary", "gains"))
+    with Store.existing(folder) as store:
+        from fedcohort.report.export import export
+
+        for path in export(store, to, table):
+            typer.echo(path)
+
+
+@study_app.command("merge")
+def merge_studies(
+    folder: Annotated[Path, typer.Argument(help="Where the runs go.")],
+    others: Annotated[list[Path], typer.Argument(help="Folders whose finished runs are taken.")],
+) -> None:
+    """Take finished runs over from other folders: parts that other machines did."""
+    from fedcohort.simulation import Store
+    from fedcohort.simulation.merging import merge
+
+    for other in others:
+        Store.existing(other).close()
+    with Store(folder) as store:
+        for other in others:
+            merged = merge(store, other)
+            typer.echo(f"{other}: {merged.added} runs added, {merged.known} were there already.")
 
 
 @app.command()

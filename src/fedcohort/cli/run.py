@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from fedcohort.cli.timing import time_left
-from fedcohort.errors import InvalidParameterError
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store
@@ -31,7 +30,6 @@ from fedcohort.simulation.study import Study, study_of_runs
 
 INTERRUPTED = 130
 UNFINISHED = 3
-ENGINES = ("local", "ray")
 _SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -104,8 +102,6 @@ def do_study(
     logs : sequence of str
         Where to log to besides.
     """
-    if engine not in ENGINES:
-        raise InvalidParameterError(f"--engine must be local or ray, not {engine!r}.")
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     where = device_for(study.configs, device)
     wanted = study.only(parts).configs if parts else study.configs
@@ -153,7 +149,8 @@ def do_study(
             wished = stop()
         if not finished:
             command = shlex.join(["fedcohort", *sys.argv[1:]])
-            notices.print(f"Stopped. All finished rounds are saved; to go on: {command}")
+            said = f"Stopped. All finished rounds are saved; to go on: {command}"
+            notices.print(said, soft_wrap=True, highlight=False)
             raise typer.Exit(INTERRUPTED if wished else UNFINISHED)
         yield store
 
@@ -164,7 +161,9 @@ def _say_what_is_there(
     if entered.changed and study.source:
         notices.print(
             f"Study {study.name!r} has changed since {out} was begun: {entered.added} runs are"
-            f" added; {entered.unnamed} that it does not name any more stay as they are."
+            f" added; {entered.unnamed} that it does not name any more stay as they are.",
+            soft_wrap=True,
+            highlight=False,
         )
     if done:
         notices.print(f"{done} of {runs} runs are in {out} already.")

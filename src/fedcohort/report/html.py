@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Sequence
 from importlib import metadata
@@ -20,6 +19,7 @@ from fedcohort.errors import StoreError
 from fedcohort.report import wording
 from fedcohort.report.command import redo_commands
 from fedcohort.report.explorer import explorer_data, rounded
+from fedcohort.report.files import whole_file
 from fedcohort.report.palette import CLASSES, selector_styles
 from fedcohort.report.summary import Curve, Summary, Targets, common_target, summarise
 
@@ -289,15 +289,5 @@ def _embedded(data: dict[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"The report {str(path)!r} cannot be written ({error}): choose another place with -o."
-        ) from error
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")

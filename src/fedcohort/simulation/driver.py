@@ -23,6 +23,8 @@ SECONDS_BETWEEN_SAVES = 5.0
 # Saving takes at most one part in so many of the time.
 _SAVING_SHARE = 20
 _SECONDS_BETWEEN_LOOKS = 1.0
+# How much earlier than a deadline to be done, for what is not measured.
+_SLACK = 1.0
 
 
 def pause_after(saving: float) -> float:
@@ -150,7 +152,7 @@ class Worker:
     def _must_stop(self, ahead: float) -> bool:
         """Tell whether to end: on a wish, or because `ahead` seconds and a save are too long."""
         wished = self.stop()
-        late = time.monotonic() + ahead + self._saving > self.deadline
+        late = time.monotonic() + ahead + self._saving + _SLACK > self.deadline
         self._stopping = self._stopping or wished or late
         return self._stopping
 

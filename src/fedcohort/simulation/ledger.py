@@ -256,25 +256,18 @@ class Ledger:
         """Return all groups in the order they are taken."""
         query = (
             "SELECT grp, groups.runs, rounds, shape, cost, groups.round, seconds,"
-            " coalesce(claims.round, 0), coalesce(host || ':' || pid, '')"
+            " claims.round, host, pid, started, beat"
             " FROM groups LEFT JOIN claims USING (grp) ORDER BY place"
         )
-        return [
-            GroupState(
-                name=name,
-                runs=runs,
-                rounds=rounds,
-                shape=shape,
-                cost=cost,
-                round=round_,
-                live=max(round_, beat, self._live.get(name, 0)),
-                seconds=seconds,
-                holder=holder,
-            )
-            for name, runs, rounds, shape, cost, round_, seconds, beat, holder in self._db.execute(
-                query
-            )
-        ]
+        found = []
+        for name, runs, rounds, shape, cost, round_, seconds, at, *holder in self._db.execute(
+            query
+        ):
+            held = at is not None and not _abandoned(*holder)
+            live = max(round_, at, self._live.get(name, 0)) if held else round_
+            who = f"{holder[0]}:{holder[1]}" if held else ""
+            found.append(GroupState(name, runs, rounds, shape, cost, round_, live, seconds, who))
+        return found
 
     def parts(self) -> list[PartState]:
         """Return the parts of all studies, in their order, and then runs that none names."""
@@ -368,7 +361,9 @@ class Ledger:
             yield
 
     def begin(self, claim: Claim, entries: Iterable[Entry]) -> None:
-        """Enter the runs of a group: configuration, facts and federation, as `Store.begin`."""
+        """Enter the runs of a group that begins: configuration, facts and federation."""
+        if claim.states:
+            return
         profiled = self._keys("SELECT run FROM members WHERE profiled AND grp = ?", claim.group)
         with self._held(claim):
             for config, facts, federation in entries:

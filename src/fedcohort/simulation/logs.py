@@ -58,14 +58,19 @@ def open_logs(targets: Sequence[str]) -> Iterator[Log]:
         yield log
 
 
-def _open(target: str) -> contextlib.AbstractContextManager[Log]:
+def parse_log(target: str) -> tuple[str, str]:
+    """Split ``tensorboard:FOLDER`` or ``mlflow:URI`` into its kind and its place."""
     kind, _, place = target.partition(":")
-    kinds = {"tensorboard": _tensorboard, "mlflow": _mlflow}
-    if kind not in kinds or not place:
+    if kind not in ("tensorboard", "mlflow") or not place:
         raise InvalidParameterError(
             f"--log {target!r} cannot be read: write tensorboard:FOLDER or mlflow:URI."
         )
-    return kinds[kind](place)
+    return kind, place
+
+
+def _open(target: str) -> contextlib.AbstractContextManager[Log]:
+    kind, place = parse_log(target)
+    return _tensorboard(place) if kind == "tensorboard" else _mlflow(place)
 
 
 @contextlib.contextmanager

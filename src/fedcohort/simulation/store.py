@@ -16,7 +16,7 @@ from fedcohort.errors import StoreError
 from fedcohort.simulation.config import RunConfig
 
 FILE_NAME = "results.sqlite"
-# Format 1 had no groups: its results are read, its unfinished runs begin again.
+# Format 1 had no groups and no simulated time: its unfinished runs begin again.
 _FORMAT = 2
 
 _SCHEMA = """
@@ -148,6 +148,9 @@ class Store:
         with self.transaction():
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 self.db.execute(statement)
+            columns = [row[1] for row in self.db.execute("PRAGMA table_info(rounds)")]
+            if "elapsed" not in columns:
+                self.db.execute("ALTER TABLE rounds ADD COLUMN elapsed REAL NOT NULL DEFAULT 0")
             self.db.execute(f"PRAGMA user_version={_FORMAT}")
 
     def close(self) -> None:

@@ -30,7 +30,12 @@ from fedcohort.simulation.seeds import parse_seeds
 
 _TARGET = Interval(0, 1, closed="right")
 # TOML has no null: these words stand for None, as they do on the command line.
-_NONE_WORDS = {"batch_size": "full", "eval_samples": "all", "samples_per_client": "largest"}
+_NONE_WORDS = {
+    "batch_size": "full",
+    "eval_samples": "all",
+    "samples_per_client": "largest",
+    "deadline": "none",
+}
 _FIELDS = {field.name: field for field in dataclasses.fields(RunConfig)}
 _SETTINGS = ("seeds", *(name for name in _FIELDS if name != "seed"))
 # Every single value is valid here unless it is wrong by itself, whatever stands beside it.
@@ -199,7 +204,7 @@ def _value(key: str, raw: Any) -> Any:
     if raw == _NONE_WORDS.get(key, ()):
         return None
     kind = _FIELDS[key].type
-    if kind is float and number:
+    if kind in (float, float | None) and number:
         return float(raw)
     if kind in (str, str | None) and not isinstance(raw, str):
         raise InvalidInputError(f"{key} must be a text, not {raw!r}.")

@@ -1,0 +1,174 @@
+"""A store as plain tables: rounds, runs, and a summary small enough to be committed.
+
+CSV needs nothing; Parquet needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.errors import MissingPackageError
+from fedcohort.report.files import whole_file
+from fedcohort.report.regime import gain_rows
+from fedcohort.report.summary import Summary, summarise
+from fedcohort.report.wording import final
+
+if TYPE_CHECKING:
+    from fedcohort.simulation.store import Store
+
+Row = dict[str, Any]
+_ROWS_AT_ONCE = 50_000
+
+
+def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
+    """Write tables of a store.
+
+    Parameters
+    ----------
+    store : Store
+        Where the runs are.
+    to : path-like
+        A file that ends in ``.csv`` or ``.parquet`` gets one table; anything else is a folder that
+        gets all of them as CSV.
+    table : {"rounds", "runs", "summary", "gains"}
+        Which one, of a single file.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    path = Path(to)
+    ending = path.suffix.lower()
+    if ending not in (".csv", ".parquet"):
+        paths = []
+        for name, rows in TABLES.items():
+            if name == "gains":
+                continue
+            paths.append(path / f"{name}.csv")
+            _write_csv(paths[-1], rows(store))
+        return paths
+    write = _write_csv if ending == ".csv" else _write_parquet
+    write(path, TABLES[table](store))
+    return [path]
+
+
+def round_rows(store: Store) -> Iterator[Row]:
+    """Yield every round of every run."""
+    for config in store.configs():
+        for record in store.records(config.key):
+            yield {"run": config.key, **dataclasses.asdict(record)}
+
+
+def run_rows(store: Store) -> Iterator[Row]:
+    """Yield every run: its settings, whether it is finished, and where it ran."""
+    for config in store.configs():
+        facts = store.facts(config.key)
+        yield {
+            "run": config.key,
+            **dataclasses.asdict(config),
+            "done": store.is_done(config.key),
+            **{
+                name: facts.get(name)
+                for name in ("model_bytes", "profile_bytes", "device", "torch")
+            },
+        }
+
+
+def summary_rows(store: Store) -> Iterator[Row]:
+    """Yield one row a selector and setting, over its seeds."""
+    for summary in summarise(store, store.targets()):
+        config, interval = summary.config, summary.interval
+        yield {
+            "dataset": config.dataset,
+            "skew": config.skew,
+            "selector": config.selector,
+            "profile": config.profile,
+            "init": config.init,
+            "clients": config.clients,
+            "cohort": config.cohort,
+            "model": config.model,
+            "inputs": config.inputs,
+            "epochs": config.epochs,
+            "batch_size": config.batch_size,
+            "lr": config.lr,
+            "momentum": config.momentum,
+            "seeds": len(summary.seeds),
+            "unfinished": summary.unfinished,
+            "rounds": summary.rounds,
+            "target": summary.target,
+            "rounds_to_target": summary.rounds_to_target,
+            "interval_low": interval and interval.low,
+            "interval_high": interval and interval.high,
+            "median_rounds_to_target": median_rounds(summary),
+            "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
+            "final_train_accuracy": _rounded(final(summary, "train")),
+            "final_test_accuracy": _rounded(final(summary, "test")),
+            "gemd": _rounded(summary.gemd),
+            "participation_variation": _rounded(summary.participation_variation),
+            "bytes_to_target": summary.bytes_to_target,
+            "seconds": round(summary.seconds_per_round * summary.rounds * len(summary.seeds), 3),
+            "device": summary.device,
+        }
+
+
+def median_rounds(summary: Summary) -> float | None:
+    """Return the median over seeds; a seed that never got there counts as later than all."""
+    late = summary.rounds + 1
+    reached = [late if r is None else r for r in summary.rounds_to_target_by_seed]
+    middle = statistics.median(reached) if reached else late
+    return None if middle >= late else float(middle)
+
+
+TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
+    "rounds": round_rows,
+    "runs": run_rows,
+    "summary": summary_rows,
+    "gains": gain_rows,
+}
+
+
+def _write_csv(path: Path, rows: Iterable[Row]) -> None:
+    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = None
+        for row in rows:
+            if writer is None:
+                writer = csv.DictWriter(file, list(row), lineterminator="\n")
+                writer.writeheader()
+            writer.writerow({name: _plain(value) for name, value in row.items()})
+
+
+def _write_parquet(path: Path, rows: Iterable[Row]) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingPackageError("Parquet", "parquet", error) from error
+    with whole_file(path) as temporary:
+        parts = [pyarrow.Table.from_pylist(part) for part in _parts(rows)]
+        # A column that is empty in one part has no type there.
+        joined = pyarrow.concat_tables(parts, promote_options="permissive")
+        parquet.write_table(joined, temporary)
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
+    part: list[Row] = []
+    for row in rows:
+        part.append({k: list(v) if isinstance(v, tuple) else v for k, v in row.items()})
+        if len(part) == _ROWS_AT_ONCE:
+            yield part
+            part = []
+    yield part
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)

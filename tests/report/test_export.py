@@ -1,0 +1,69 @@
+import csv
+import sys
+
+import pytest
+
+from fedcohort.errors import MissingPackageError
+from fedcohort.report import summarise
+from fedcohort.report.export import export
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_folder_gets_rounds_runs_and_summary(store, tmp_path):
+    names = [path.name for path in export(store, tmp_path / "tables")]
+    assert names == ["rounds.csv", "runs.csv", "summary.csv"]
+    configs = store.configs()
+    rounds = rows(tmp_path / "tables" / "rounds.csv")
+    assert len(rounds) == sum(len(store.records(config.key)) for config in configs)
+    record = store.records(configs[0].key)[1]
+    assert float(rounds[1]["train_accuracy"]) == record.train_accuracy
+    assert rounds[1]["cohort"] == " ".join(map(str, record.cohort))
+    runs = rows(tmp_path / "tables" / "runs.csv")
+    assert [run["run"] for run in runs] == [config.key for config in configs]
+    assert {run["done"] for run in runs} == {"True"}
+
+
+def test_the_summary_has_the_numbers_of_the_report(store, tmp_path):
+    store.db.execute("INSERT INTO parts SELECT 's', 'p', 0, run, 0.3 FROM runs")
+    try:
+        (path,) = export(store, tmp_path / "s.csv", "summary")
+    finally:
+        store.db.execute("DELETE FROM parts WHERE study = 's'")
+    for row, summary in zip(rows(path), summarise(store, 0.3), strict=True):
+        assert row["selector"] == summary.selector
+        assert row["seeds"] == "3"
+        assert row["target"] == "0.3"
+        reached = summary.rounds_to_target
+        assert row["rounds_to_target"] == ("" if reached is None else str(reached))
+        assert float(row["gemd"]) == pytest.approx(summary.gemd, abs=1e-5)
+        got_there = [r for r in summary.rounds_to_target_by_seed if r is not None]
+        assert int(row["seeds_at_target"]) == len(got_there)
+        if len(got_there) < 2:
+            assert row["median_rounds_to_target"] == "", "the middle seed never got there"
+
+
+def test_parquet_has_the_same_rounds(store, tmp_path):
+    from pyarrow import parquet
+
+    (path,) = export(store, tmp_path / "rounds.parquet")
+    table = parquet.read_table(path).to_pylist()
+    records = store.records(store.configs()[0].key)
+    assert [row["train_loss"] for row in table[: len(records)]] == [r.train_loss for r in records]
+    assert table[1]["cohort"] == list(records[1].cohort)
+    assert len(table) == sum(len(store.records(c.key)) for c in store.configs())
+
+
+def test_without_pyarrow_it_says_what_to_install(store, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackageError, match=r"fedcohort\[parquet\]"):
+        export(store, tmp_path / "rounds.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_store_gives_empty_tables(store, copy_runs, tmp_path):
+    empty = copy_runs(store, change=lambda _: None)
+    assert [path.read_text() for path in export(empty, tmp_path)] == ["", "", ""]

@@ -1,0 +1,62 @@
+import pytest
+
+from fedcohort.report.figure_runs import NotInStoreError
+from fedcohort.report.figures import write_figures
+from fedcohort.report.regime import gain_rows, gains, regime_figure
+from fedcohort.simulation import RoundRecord, RunConfig, Store
+
+# Rounds to the target under dp3s and fedavg, by learning rate; 99 is never.
+REACHED = {0.1: (4, 8), 0.2: (5, 5), 0.3: (4, 99), 0.4: (99, 99), 0.5: (99, 5)}
+LAST = 9
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory):
+    """A store whose curves are steps: at 20 % until a round, at 95 % from it on."""
+    with Store(tmp_path_factory.mktemp("mapped")) as store:
+        for lr, reached in REACHED.items():
+            for selector, first in zip(("dp3s", "fedavg"), reached, strict=True):
+                for seed in (0, 1):
+                    config = RunConfig(
+                        clients=4, cohort=2, rounds=LAST, lr=lr, selector=selector, seed=seed
+                    )
+                    facts = {"clients": 4, "device": "CPU", "train_evaluated_on": 10}
+                    store.begin(config, facts, {})
+                    accuracies = [0.95 if r >= first else 0.2 for r in range(LAST + 1)]
+                    records = [
+                        RoundRecord(round=r, train_accuracy=a, cohort=(0, 1))
+                        for r, a in enumerate(accuracies)
+                    ]
+                    store.save({config.key: records}, done=True)
+        yield store
+
+
+def test_the_gain_is_the_ratio_of_rounds_or_a_bound(mapped):
+    found = {g.config.lr: (g.bound, g.gain) for g in gains(mapped)}
+    assert found == {
+        0.1: ("", 2.0),
+        0.2: ("", 1.0),
+        0.3: (">", 2.5),
+        0.4: ("", None),
+        0.5: ("<", 0.5),
+    }
+
+
+def test_the_table_begins_with_the_largest_gain(mapped):
+    rows = gain_rows(mapped)
+    assert [row["lr"] for row in rows] == [0.3, 0.1, 0.2, 0.5, 0.4]
+    assert rows[1] | {"gain_low": 2.0, "gain_high": 2.0, "rounds_dp3s": 4, "seeds": 2} == rows[1]
+
+
+def test_the_map_shows_what_varies(mapped, tmp_path):
+    (path,) = [p for p in write_figures(mapped, tmp_path, ("svg",)).paths if p.stem == "regime"]
+    text = path.read_text()
+    for word in ("learning rate", "rounds fedavg / rounds dp3s", "a bound", "0.3"):
+        assert word in text
+    assert "momentum" not in text
+    assert ">0.4<" not in text, "nobody got there"
+
+
+def test_one_setting_is_no_map(store):
+    with pytest.raises(NotInStoreError, match="three training settings"):
+        regime_figure(store)

@@ -1,0 +1,73 @@
+import dataclasses
+
+import pytest
+
+from fedcohort.errors import StoreError
+from fedcohort.simulation import RunConfig, Store, simulate
+from fedcohort.simulation.ledger import Ledger, Pack
+from fedcohort.simulation.merging import merge
+from fedcohort.simulation.study import Part, Study
+
+RUN = RunConfig(clients=8, cohort=3, rounds=2)
+RUNS = tuple(dataclasses.replace(RUN, seed=seed) for seed in range(3))
+STUDY = Study("s", (Part("a", RUNS[:2], 0.9), Part("b", RUNS[2:], 0.8)), "text")
+
+
+def alone(configs):
+    return [Pack((config,), 1.0) for config in configs]
+
+
+@pytest.fixture
+def stores(tmp_path):
+    with Store(tmp_path / "here") as here, Store(tmp_path / "there") as there:
+        yield here, there
+
+
+def test_finished_runs_come_and_are_not_done_again(stores):
+    here, there = stores
+    for store in stores:
+        Ledger(store).enter(STUDY, alone)
+    simulate(RUNS[:1], here, device="cpu")
+    simulate(RUNS[:2], there, device="cpu")
+    merged = merge(here, there.folder)
+    assert (merged.added, merged.known) == (1, 1)
+    assert here.records(RUNS[1].key) == there.records(RUNS[1].key)
+    assert "label_counts" in here.federation(RUNS[1])
+    assert [group.done for group in Ledger(here).groups()] == [True, True, False]
+    assert [(part.part, part.done) for part in Ledger(here).parts()][:2] == [("a", 2), ("b", 0)]
+    seen = []
+    assert simulate(RUNS, here, device="cpu", report=seen.append)
+    assert seen[-1].total == 2
+    assert merge(here, there.folder).added == 0
+
+
+def test_a_new_folder_gets_everything_that_is_finished(stores):
+    here, there = stores
+    Ledger(there).enter(STUDY, alone)
+    simulate(RUNS[1:], there, device="cpu")
+    assert merge(here, there.folder).added == 2
+    assert [config.seed for config in here.configs()] == [1, 2]
+    assert here.targets() == there.targets()
+    assert [(part.part, part.runs, part.done) for part in Ledger(here).parts()][:2] == [
+        ("a", 1, 1),
+        ("b", 1, 1),
+    ]
+
+
+def test_groups_that_were_packed_differently_are_done_when_their_runs_are(stores):
+    here, there = stores
+    Ledger(here).enter(STUDY, lambda configs: [Pack(tuple(configs), 1.0)])
+    Ledger(there).enter(STUDY, alone)
+    simulate(RUNS[:2], there, device="cpu")
+    merge(here, there.folder)
+    assert [group.done for group in Ledger(here).groups()] == [False]
+    simulate(RUNS[2:], there, device="cpu")
+    merge(here, there.folder)
+    assert [group.done for group in Ledger(here).groups()] == [True]
+
+
+def test_a_folder_is_not_merged_into_itself_nor_nothing(stores, tmp_path):
+    with pytest.raises(StoreError, match="into itself"):
+        merge(stores[0], stores[0].folder)
+    with pytest.raises(StoreError, match="no results in"):
+        merge(stores[0], tmp_path / "nothing")
