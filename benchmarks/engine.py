@@ -55,6 +55,7 @@ from fedcohort.simulation.setting import (  # noqa: E402
     load_device_data,
     order_keys,
 )
+from fedcohort.training.backend import ONE_BY_ONE  # noqa: E402
 from fedcohort.training.plan import Jobs, LocalWork, make_plan  # noqa: E402
 
 TOLERANCE = 0.01
@@ -373,31 +374,28 @@ def images():
 
 def gpu_times(config, dataset, label, quick):
     """Measure the loop, local training alone, and whole rounds with everything."""
-    device, rounds = torch.device("cuda"), 4 if quick else 10
-    probe = dataclasses.replace(config, rounds=2, eval_every=2)
-    (record,) = Lockstep([probe], dataset, device).advance()
-    task = task_of(config, dataset, [record.cohort] * 3)
-    loop = per_round(run_loop(task, "cuda")[0])
+    device, rounds = torch.device("cuda"), 7 if quick else 27
+    config = dataclasses.replace(config, precision="bfloat16", eval_samples=5000)
+    probe = dataclasses.replace(config, rounds=3)
+    ours, plain = (
+        Lockstep([probe], dataset, device, backend=backend) for backend in (None, ONE_BY_ONE)
+    )
+    for _ in range(probe.rounds):
+        records = plain.advance()[0], ours.advance()[0]
+    accuracies = [record.test_accuracy for record in records]
+    if abs(accuracies[0] - accuracies[1]) > TOLERANCE:
+        sys.exit(f"The accuracies differ, so no speed is reported: {accuracies}")
     configs = [
-        dataclasses.replace(config, seed=seed, rounds=rounds, eval_every=5, eval_samples=5000)
+        dataclasses.replace(config, seed=seed, rounds=rounds, eval_every=5)
         for seed in range(GPU_RUNS)
     ]
-    lockstep, training = Lockstep(configs, dataset, device), []
-    train = lockstep._trainer
-
-    def timed(*arguments):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        trained = train(*arguments)
-        torch.cuda.synchronize()
-        training.append(time.perf_counter() - began)
-        return trained
-
-    lockstep._trainer = timed
-    for _ in range(3):
-        lockstep.advance()
-    alone = per_round(training) / GPU_RUNS
-    lockstep._trainer = train
+    lockstep = Lockstep(configs, dataset, device)
+    lockstep.advance()
+    everyone = range(GPU_RUNS)
+    loop = timed_on_gpu(plain, range(1), 3)
+    alone = timed_on_gpu(lockstep, everyone, 5) / GPU_RUNS
+    lockstep.advance()
+    torch.cuda.synchronize()
     began, first = time.perf_counter(), lockstep.round
     while lockstep.round < rounds:
         lockstep.advance()
@@ -405,7 +403,8 @@ def gpu_times(config, dataset, label, quick):
     whole = (time.perf_counter() - began) / (rounds - first) / GPU_RUNS
     print(
         f"  B={label:5} loop {1e3 * loop:8.2f}, local training {1e3 * alone:6.3f}"
-        f" ({loop / alone:.0f} ×), whole run {1e3 * whole:6.3f} ({whole / alone:.2f} × that)",
+        f" ({loop / alone:.0f} ×), whole run {1e3 * whole:6.3f} ({whole / alone:.2f} × that);"
+        f" accuracy after 3 rounds {accuracies[0]:.4f} and {accuracies[1]:.4f}",
         flush=True,
     )
     return {
@@ -417,11 +416,22 @@ def gpu_times(config, dataset, label, quick):
     }
 
 
+def timed_on_gpu(lockstep, runs, repeats):
+    """Return the median seconds of one round's local training, of these runs together."""
+    jobs = lockstep._jobs(runs, [lockstep._assign(r) for r in runs])
+    setting = (lockstep._model, lockstep._stacked, jobs, lockstep._data.train)
+    times = []
+    for _ in range(repeats + 1):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        lockstep._backend.train(*setting, lockstep._pool, lockstep._work)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])
+
+
 def precisions(dataset, quick):
     """Compare accuracy curves of bfloat16 and float32 with the spread over seeds."""
-    if "precision" not in {field.name for field in dataclasses.fields(RunConfig)}:
-        print("RunConfig has no precision to compare")
-        return {}
     rounds, seeds = (10, 4) if quick else (40, 10)
     curves = {}
     for precision in ("float32", "bfloat16"):
