@@ -354,7 +354,9 @@ def gpu(quick):
     results = {}
     print(f"\n{torch.cuda.get_device_name()}: CNN 20-50-500, 10 × 540 samples, {GPU_RUNS} runs")
     for label, batch in (("full", None), ("54", 54), ("10", 10)):
-        config = dataclasses.replace(PAPER, dataset="images", batch_size=batch)
+        config = dataclasses.replace(
+            PAPER, dataset="images", batch_size=batch, selector="dp3s", skew="1"
+        )
         results |= {f"B{label}_{k}": v for k, v in gpu_times(config, dataset, label, quick).items()}
     return results | precisions(dataset, quick)
 
