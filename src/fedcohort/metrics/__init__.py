@@ -2,12 +2,13 @@
 
 from fedcohort.metrics.convergence import RoundsInterval, bootstrap_interval, rounds_to_target
 from fedcohort.metrics.fairness import jain_index, participation_variation
-from fedcohort.metrics.gemd import gemd, gemd_of_cohorts
+from fedcohort.metrics.gemd import gemd, gemd_from, gemd_of_cohorts
 
 __all__ = [
     "RoundsInterval",
     "bootstrap_interval",
     "gemd",
+    "gemd_from",
     "gemd_of_cohorts",
     "jain_index",
     "participation_variation",

@@ -94,6 +94,20 @@ def gemd_of_cohorts(
     return distances
 
 
+def gemd_from(everyone: npt.NDArray[np.float64], cohort_counts: npt.NDArray[np.int64]) -> float:
+    """Return the GEMD of one cohort without looking at anybody else.
+
+    Parameters
+    ----------
+    everyone : float64 array, shape [N]
+        The label distribution of all clients.
+    cohort_counts : int64 array, shape [K, N]
+        The samples by class of those in the cohort.
+    """
+    mixture = cohort_counts.sum(axis=0)
+    return float(np.abs(mixture / mixture.sum() - everyone).sum())
+
+
 def _counts(label_counts: npt.ArrayLike) -> FloatArray:
     counts = np.asarray(label_counts, dtype=np.float64)
     if counts.ndim != 2 or not np.all(np.isfinite(counts)) or np.any(counts < 0):

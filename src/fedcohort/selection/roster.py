@@ -23,7 +23,7 @@ class Roster:
         self._length = 0
         self._columns: dict[str, NDArray[Any]] = {"id": np.empty(0, np.int64)}
         self._fills: dict[str, NDArray[Any]] = {}
-        self._order: Rows | None = None
+        self._order: tuple[Rows, Ids] | None = None  # rows by id, and those ids
 
     def __len__(self) -> int:
         return self._length
@@ -45,8 +45,9 @@ class Roster:
     def rows(self, ids: Ids) -> Rows:
         """Return the row of each id, or raise `UnknownClientError` for the first stranger."""
         if self._order is None:
-            self._order = np.argsort(self.ids, kind="stable")
-        ordered = self.ids[self._order]
+            order = np.argsort(self.ids, kind="stable")
+            self._order = order, self.ids[order]
+        order, ordered = self._order
         places = np.searchsorted(ordered, ids)
         known = places < self._length
         known[known] = ordered[places[known]] == ids[known]
@@ -54,7 +55,7 @@ class Roster:
             raise UnknownClientError(
                 f"Client {ids[~known][0]} is not in this federation: it must join first."
             )
-        return self._order[places]
+        return order[places]
 
     def add(self, ids: Ids, columns: dict[str, NDArray[Any]]) -> Rows:
         """Append clients and return their rows; columns not given take their fill value."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import Dataset, Federation
-from fedcohort.metrics import gemd
+from fedcohort.metrics import gemd_from
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Outcome, Selector
 from fedcohort.simulation.capacity import affordable_passes, completed_passes
@@ -62,6 +62,7 @@ class _Run:
     profiles: NDArray[np.float32] | None
     pool_start: int
     mean_size: float
+    everyone: NDArray[np.float64]  # the label distribution of all clients [N]
     hearing: Future[None] | None = None
 
     def listen(self) -> Selector:
@@ -200,7 +201,11 @@ class Lockstep:
         selector.fit(sent, sizes=federation.sizes, label_counts=federation.label_counts)
         availability = parse_availability(config.availability)
         mean_size = float(federation.sizes.mean())
-        return _Run(config, federation, selector, availability, sent, pool_start, mean_size)
+        counts = federation.label_counts.sum(0)
+        everyone = counts / counts.sum()
+        return _Run(
+            config, federation, selector, availability, sent, pool_start, mean_size, everyone
+        )
 
     # -- saving ----------------------------------------------------------------------------
 
@@ -291,7 +296,7 @@ class Lockstep:
         records = [
             RoundRecord(
                 round=self.round,
-                gemd=_gemd(run.federation, assignment.cohort),
+                gemd=_gemd(run, assignment.cohort),
                 elapsed=assignment.elapsed,
                 cohort=tuple(assignment.cohort.ids.tolist()),
                 left_out=tuple(outcome.ids[~outcome.trained].tolist()),
@@ -533,8 +538,9 @@ def _parts(runs: int) -> list[range]:
     return [range(a, b) for a, b in itertools.pairwise(bounds)]
 
 
-def _gemd(federation: Federation, cohort: Cohort) -> float | None:
-    return gemd(federation.label_counts, cohort.ids) if len(cohort) else None
+def _gemd(run: _Run, cohort: Cohort) -> float | None:
+    counts = run.federation.label_counts[cohort.ids]
+    return gemd_from(run.everyone, counts) if len(cohort) else None
 
 
 def to_host(values: Tensor) -> Tensor:

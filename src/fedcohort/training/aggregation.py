@@ -5,9 +5,14 @@ from torch import Tensor
 
 from fedcohort.training.local import Parameters
 
+# Models of no more values than this in all are worked on as one matrix: fewer, larger operations.
+_FEW_VALUES = 2**20
+
 
 def usable(local: Parameters) -> Tensor:
     """Tell which of M local models are finite throughout: bool [M]."""
+    if _values(local) <= _FEW_VALUES:
+        return _joined(local).isfinite().all(1)
     return torch.stack([values.flatten(1).isfinite().all(1) for values in local.values()]).all(0)
 
 
@@ -34,17 +39,30 @@ def aggregate(
     intended, present = weights.sum(1), (weights * counted).sum(1)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
     mixing = (weights * counted * scale[:, None]).float()
-    places = slots.clamp(min=0).T.contiguous()
-    moved = {}
-    for name, values in stacked.items():
-        # What does not count may not even be a number, and 0 times that is not 0.
-        finite = torch.where(_like(used, values), local[name], 0.0)
-        moved[name] = values.clone()
-        # Slot after slot, so that a model's sum does not depend on what it is computed beside.
-        for place, share in zip(places, mixing.T, strict=True):
-            moved[name].addcmul_(finite[place] - values, _like(share, values))
-    return moved
+    places = slots.clamp(min=0)
+    if _values(local) > _FEW_VALUES:
+        return {n: _moved(v, local[n].flatten(1), places, mixing, used) for n, v in stacked.items()}
+    widths = [values[0].numel() for values in stacked.values()]
+    joined = _moved(_joined(stacked), _joined(local), places, mixing, used).split(widths, dim=1)
+    return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), joined, strict=True)}
 
 
-def _like(column: Tensor, values: Tensor) -> Tensor:
-    return column.view(-1, *[1] * (values.dim() - 1))
+def _moved(values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor) -> Tensor:
+    """Move one parameter [R, ...] of the global models towards the local ones [M, size]."""
+    flat = values.flatten(1)
+    # What does not count may not even be a number, and 0 times that is not 0.
+    finite = torch.where(used[:, None], local, 0.0)
+    moved = flat.clone()
+    # Slot after slot, so that a model's sum does not depend on what it is computed beside.
+    for place, share in zip(places.T, mixing.T, strict=True):
+        moved.addcmul_(finite[place] - flat, share[:, None])
+    return moved.view_as(values)
+
+
+def _values(models: Parameters) -> int:
+    return sum(values.numel() for values in models.values())
+
+
+def _joined(models: Parameters) -> Tensor:
+    """Return models as one matrix [M, values]."""
+    return torch.cat([values.flatten(1) for values in models.values()], dim=1)

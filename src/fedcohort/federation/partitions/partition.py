@@ -1,6 +1,7 @@
 """The result of every partition: which samples each client holds."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ class Partition:
         """Return the number of clients."""
         return len(self.offsets) - 1
 
-    @property
+    @functools.cached_property
     def sizes(self) -> IntArray:
         """Samples held by each client, shape [C]."""
         return np.diff(self.offsets)
