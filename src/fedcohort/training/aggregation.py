@@ -43,8 +43,9 @@ def aggregate(
     if _values(local) > _FEW_VALUES:
         return {n: _moved(v, local[n].flatten(1), places, mixing, used) for n, v in stacked.items()}
     widths = [values[0].numel() for values in stacked.values()]
-    joined = _moved(_joined(stacked), _joined(local), places, mixing, used).split(widths, dim=1)
-    return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), joined, strict=True)}
+    joined = _moved(_joined(stacked), _joined(local), places, mixing, used)
+    parts = torch.split(joined, widths, dim=1)
+    return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}
 
 
 def _moved(values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor) -> Tensor:
