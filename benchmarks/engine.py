@@ -392,6 +392,7 @@ def gpu_times(config, dataset, label, quick):
         for seed in range(GPU_RUNS)
     ]
     lockstep = Lockstep(configs, dataset, device)
+    lockstep.start()
     lockstep.advance()
     everyone = range(GPU_RUNS)
     loop = timed_on_gpu(plain, range(1), 3)

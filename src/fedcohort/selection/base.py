@@ -233,6 +233,12 @@ class Selector(ABC):
             if need in self.needs and values is not None and len(ids):
                 self.tell(need, ids, values[outcome.trained])
 
+    @property
+    def is_deaf(self) -> bool:
+        """Whether nothing that comes of a cohort changes the next one."""
+        hears = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
+        return type(self).observe is Selector.observe and not hears
+
     # -- saving ----------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:

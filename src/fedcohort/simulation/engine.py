@@ -65,6 +65,13 @@ class _Run:
     everyone: NDArray[np.float64]  # the label distribution of all clients [N]
     hearing: Future[None] | None = None
 
+    def hear(self, outcome: Outcome, updates: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
+        """Tell the selector what came of a cohort, with the updates [n, d] of those in `mask`."""
+        if not mask.all():
+            known, updates = updates, np.full((len(mask), updates.shape[1]), np.nan, np.float32)
+            updates[mask] = known
+        self.selector.observe(dataclasses.replace(outcome, updates=updates))
+
     def listen(self) -> Selector:
         """Return the selector once it has heard what came of the last round."""
         if self.hearing is not None:
@@ -176,6 +183,7 @@ class Lockstep:
         self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
         self._parts = _parts(len(configs)) if device.type != "cpu" else [range(len(configs))]
         self._threads = ThreadPoolExecutor(os.cpu_count())
+        self._ahead: dict[int, _Assignment] = {}
 
     def _enter(
         self,
@@ -251,6 +259,7 @@ class Lockstep:
 
     def restore(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Go on from checkpoints, one a run, all of the same round."""
+        self._ahead.clear()
         for r, (run, (round_, state)) in enumerate(zip(self._runs, checkpoints, strict=True)):
             self.round = round_
             for name, values in self._stacked.items():
@@ -285,9 +294,13 @@ class Lockstep:
         trainings: list[_Training] = []
         evaluations: list[dict[str, Tensor]] = []
         for part in self._parts:
-            assignments += [self._assign(r) for r in part]
+            assignments += [
+                self._ahead.pop(r) if r in self._ahead else self._assign(r) for r in part
+            ]
             trainings.append(self._train(part, assignments[part.start :]))
             evaluations.append(self._evaluate(part, exact=last) if scored else {})
+        if not last:
+            self._look_ahead()
         outcomes = []
         for part, training in zip(self._parts, trainings, strict=True):
             outcomes += self._conclude(part, assignments[part.start : part.stop], training)
@@ -309,19 +322,28 @@ class Lockstep:
         ]
         return [dataclasses.replace(r, **s) for r, s in zip(records, scores, strict=True)]
 
-    def _assign(self, r: int) -> _Assignment:
+    def _look_ahead(self) -> None:
+        """While the device trains, choose the next cohorts of selectors that hear nothing of it."""
+        if self._device.type == "cpu":
+            return
+        for r, run in enumerate(self._runs):
+            if run.selector.is_deaf:
+                self._ahead[r] = self._assign(r, ahead=1)
+
+    def _assign(self, r: int, *, ahead: int = 0) -> _Assignment:
         """Let one run's selector ask and choose, and see who answers in time."""
         began = time.perf_counter()
+        round_ = self.round + ahead
         run = self._runs[r]
         config, selector = run.config, run.listen()
-        rng = generator(config.seed, "selection", self.round)
+        rng = generator(config.seed, "selection", round_)
         clients = len(run.federation)
-        there = run.availability.of(config.seed, self.round, clients)
+        there = run.availability.of(config.seed, round_, clients)
         present = clients if there is None else len(there)
         wanted = min(config.cohort, present)
         asked = over_selected(wanted, config.over_selection, present)
         receivers, up = [], 0
-        if self.round == 1:
+        if round_ == 1:
             everyone = np.arange(clients)
             receivers += [everyone] if Need.PROFILE in selector.needs else []
             up += run.joining_bytes * clients
@@ -340,12 +362,12 @@ class Lockstep:
         if cohort.work is not None:
             tasks = np.empty((len(ids), 2))
             tasks[place] = cohort.work
-            capacity = affordable_passes(config.seed, self.round, ids)
+            capacity = affordable_passes(config.seed, round_, ids)
             passes = completed_passes(tasks, capacity)
         sizes = run.federation.sizes[ids]
         attendance = attend(
             config.seed,
-            self.round,
+            round_,
             ids,
             passes * sizes / run.mean_size,
             wanted,
@@ -462,28 +484,26 @@ class Lockstep:
 
         def hear(r: int, assignment: _Assignment, own: slice) -> Outcome:
             mask = assignment.passes > 0
-            done, losses, updates = mask.copy(), None, None
+            done, losses = mask.copy(), None
             if training.used is not None and training.losses is not None:
                 losses = np.full(len(mask), np.nan)
                 done[mask] = training.used[own].numpy()
                 losses[mask] = training.losses[own].numpy()
-            if r in training.updates:
-                updates = _scatter(training.updates[r].numpy(), mask)
             outcome = Outcome(
                 assignment.ids,
                 done,
                 losses,
-                updates,
                 passes=assignment.passes,
                 capacity=assignment.capacity,
                 durations=assignment.durations,
             )
             run = self._runs[r]
-            if updates is None:
-                run.selector.observe(outcome)
-            else:
+            if r in training.updates:
                 # Comparing whole updates takes long: meanwhile, other runs go on.
-                run.hearing = self._threads.submit(run.selector.observe, outcome)
+                updates = training.updates[r].numpy()
+                run.hearing = self._threads.submit(run.hear, outcome, updates, mask)
+            else:
+                run.selector.observe(outcome)
             return outcome
 
         return [hear(*one) for one in zip(part, assignments, owned, strict=True)]
@@ -612,9 +632,3 @@ def _device_name(device: torch.device) -> str:
 
 def _difference(local: Parameters, before: Parameters, part: slice, r: int) -> Tensor:
     return torch.cat([(local[n][part] - before[n][r]).flatten(1) for n in before], dim=1)
-
-
-def _scatter(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    full = np.full((len(mask), values.shape[1]), np.nan, np.float32)
-    full[mask] = values
-    return full

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import triton
 from torch import Tensor
 
@@ -30,26 +31,31 @@ class ManyLinears:
         """Copy parameters in."""
         layer = self._layer
         value = stacked[layer.weight]
-        value = value if model is None else value[model]
         if layer.image is not None:
-            value = value.reshape(*value.shape[:2], *layer.image)
-            value = value.permute(0, 1, 3, 4, 2).flatten(2)
-        self._weights.master[: len(value)] = value
+            # Before they are handed out: there are fewer global models than local ones.
+            value = value.reshape(*value.shape[:2], *layer.image).permute(0, 1, 3, 4, 2).flatten(2)
+        count = len(value) if model is None else len(model)
+        if model is None:
+            self._weights.master[:count] = value
+        else:
+            torch.index_select(value, 0, model, out=self._weights.master[:count])
         self._weights.refresh()
         if layer.bias is not None and self._bias is not None:
             bias = stacked[layer.bias]
-            self._bias.master[: len(value)] = bias if model is None else bias[model]
+            self._bias.master[:count] = bias if model is None else bias[model]
             self._bias.refresh()
 
     def parameters(self, count: int) -> Parameters:
         """Return the first `count` models' parameters."""
         layer = self._layer
-        value = self._weights.master[:count].clone()
+        value = self._weights.master[:count]
         if layer.image is not None:
             channels, height, width = layer.image
-            value = value.view(*value.shape[:2], height, width, channels)
-            value = value.permute(0, 1, 4, 2, 3).flatten(2)
-        found = {layer.weight: value.contiguous()}
+            shape = (*value.shape[:2], height, width, channels)
+            value = value.view(shape).permute(0, 1, 4, 2, 3).flatten(2)
+        else:
+            value = value.clone()
+        found = {layer.weight: value}
         if layer.bias is not None and self._bias is not None:
             found[layer.bias] = self._bias.master[:count].clone()
         return found
