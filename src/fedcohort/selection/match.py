@@ -293,6 +293,8 @@ def _swap(
             out = chosen[place]
             others, lighter = total - pull[out], weight - sizes[out]
             reached = (others @ others + 2 * (pull @ others) + squares) / (lighter + sizes) ** 2
+            # Rounding may leave less than nothing of a square, of which no share is ever gained.
+            np.maximum(reached, 0.0, out=reached)
             reached[taken] = np.inf
             best = int(np.argmin(reached))
             if reached[best] < distance * (1 - _GAIN):
