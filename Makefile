@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint fuzz clean
 
 demo: $(VENV)/.sim
 	$(BIN)/fedcohort demo
@@ -15,6 +15,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# For a night: 120,000 inputs that nobody would send, by two engines (CASES= for another number).
+CASES ?= 120000
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python tests/fuzz/run.py --cases $(CASES)
 
 # The stamps are made anew when what they were installed from changes.
 $(VENV)/.sim $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt

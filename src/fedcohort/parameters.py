@@ -92,6 +92,18 @@ class OneOf:
 
 
 @dataclasses.dataclass(frozen=True)
+class Text:
+    """Any text."""
+
+    def __call__(self, value: Any) -> bool:
+        """Tell whether `value` is a text."""
+        return isinstance(value, str)
+
+    def __str__(self) -> str:
+        return "a text"
+
+
+@dataclasses.dataclass(frozen=True)
 class Optional:
     """None, or what another check accepts."""
 

@@ -179,3 +179,22 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, damage):
     damage(path)
     with pytest.raises(CorruptFileError, match=r"mine\.npz is truncated, damaged or not a \.npz"):
         load_dataset(str(path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"'fortran_order'", b"'fortran_order\0"),
+        (b"(6, 4)", b"(6, 4\0"),
+        (b"(6, 4)", b"(6,-4)"),
+        (b"(6, 4), }          ", b"(9999999999, 99999)}"),
+        (b"'<f8'", b"'<f0'"),
+    ],
+)
+def test_a_damaged_header_is_named_whatever_tool_stumbles_over_it(tmp_path, old, new):
+    whole, path = saved(tmp_path), tmp_path / "damaged.npz"
+    with zipfile.ZipFile(whole) as good, zipfile.ZipFile(path, "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, good.read(name).replace(old, new, 1))
+    with pytest.raises(CorruptFileError, match="truncated, damaged"):
+        load_dataset(str(path))

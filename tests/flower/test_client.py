@@ -10,6 +10,7 @@ from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.flower import answer_queries, profile_query, protected
 from fedcohort.flower.client import stable_id
 from fedcohort.flower.protocol import Limits, query_content, read_introduction, read_loss
+from fedcohort.privacy import Promise
 from fedcohort.selection import Need
 
 
@@ -164,12 +165,32 @@ def test_a_torch_client_answers_from_its_model_and_data(net: Any, as_mapping: bo
     assert loss == pytest.approx(float(whole), rel=1e-5)
 
 
-def test_a_torch_profile_can_be_protected(net: Any) -> None:
+def test_a_torch_profile_can_be_private(net: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from fedcohort.profiles.private import bounded_profiles
+
     build, x, y = net
     app = ClientApp()
-    profile_query(app, lambda _: (build(3), [(x, y)]), clip=0.01)
-    answer = introduce(app, context(), Need.PROFILE)
-    assert np.linalg.norm(answer.vectors[Need.PROFILE]) == pytest.approx(0.01, rel=1e-4)
+    profile_query(app, lambda _: (build(3), [(x, y)]), epsilon=8, delta=1e-3)
+    asked = context()
+    first = introduce(app, asked, Need.PROFILE).vectors[Need.PROFILE]
+    again = introduce(app, asked, Need.PROFILE).vectors[Need.PROFILE]
+    np.testing.assert_array_equal(first, again)
+    rows, sizes = torch.arange(len(x)), torch.tensor([len(x)])
+    error = first - bounded_profiles(build(3), x, rows, sizes)[0]
+    assert 0 < np.abs(error).max() < 6 * Promise(8, 1e-3).noise(len(x))
+    other = introduce(app, context(), Need.PROFILE).vectors[Need.PROFILE]
+    assert not np.allclose(first, other), "noise that can be drawn again hides nothing"
+
+
+def test_a_promise_that_promises_nothing_is_refused(net: Any) -> None:
+    build, x, y = net
+    with pytest.raises(InvalidParameterError, match="ε of 50 promises nothing"):
+        profile_query(ClientApp(), lambda _: (build(3), [(x, y)]), epsilon=50)
+    app = ClientApp()
+    profile_query(app, lambda _: (build(3), [(x, y)]), epsilon=1, delta=0.1)
+    with pytest.raises(InvalidParameterError, match="client with 23 samples"):
+        introduce(app, context(), Need.PROFILE)
 
 
 def test_batches_of_a_wrong_form_are_named(net: Any) -> None:

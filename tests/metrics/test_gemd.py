@@ -108,3 +108,9 @@ def test_uniform_cohorts_on_mnist_at_full_skew():
     mean = gemd_of_cohorts(federation.label_counts, cohorts).mean()
     assert mean == pytest.approx(expected_uniform_gemd(), abs=0.01)
     assert mean == pytest.approx(0.66, abs=0.015)
+
+
+def test_counts_that_cannot_be_summed_are_refused():
+    with pytest.raises(InvalidInputError, match="cannot be summed"):
+        gemd([[1e308, 1e308], [1.0, 2.0]], [0])
+    assert 0 <= gemd([[1e300, 1e300], [1.0, 2.0]], [1]) <= 2

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import pytest
@@ -58,3 +59,14 @@ def test_each_skew_is_a_section(varied_store):
 
 def test_no_rounds_is_said(store, copy_runs):
     assert "No round is finished" in printed(copy_runs(store, keep=lambda *_: False), 80)
+
+
+def test_what_profiles_promise_is_said_below(store):
+    summaries = [
+        dataclasses.replace(s, config=dataclasses.replace(s.config, profile_epsilon=8.0))
+        for s in summarise(store, 0.3)
+    ]
+    console = Console(width=160, file=io.StringIO(), color_system=None)
+    console.print(results_table(summaries))
+    assert "profiles are (ε = 8, δ = 1e-05)-private for each sample" in console.file.getvalue()
+    assert "private" not in printed(store, 160)

@@ -19,6 +19,11 @@ MODES = [
     ("fedsae", {"beta": 0.0}),
     ("clustered", {"distance": "l1"}),
     ("clustered", {"distance": "l2"}),
+    ("dp3s", {"guard": "updates"}),
+    ("dp3s", {"guard": "profiles", "kernel": "low-rank"}),
+    ("match", {"guard": "updates"}),
+    ("kcenter", {"guard": "profiles"}),
+    ("ward", {"guard": "updates"}),
 ]
 
 

@@ -115,3 +115,28 @@ def test_a_cluster_that_is_used_up_is_not_drawn_again():
         ids = selector.select(4, rng=np.random.default_rng(seed)).ids.tolist()
         assert set(ids) >= {0, 1}
         assert len(set(ids)) == 4
+
+
+def test_the_fallback_draws_one_client_from_each_of_k_kinds():
+    # Half of the clients are even and half skewed: their entropies vary by more than 0.1.
+    changes = np.concatenate([np.zeros((6, 4)), np.tile([9.0, 0, 0, 0], (6, 1))]).astype(np.float32)
+    options = {"outputs": 4, "temperature": 1.0, "fallback": 0.1}
+    selector = make_selector("hics", **options).fit(clients=12)
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        ids = selector.select(2, rng=rng).ids
+        selector.observe(Outcome(ids, np.ones(2, bool), updates=changes[ids]))
+    for _ in range(20):
+        assert sorted(selector.select(2, rng=rng).ids // 6) == [0, 1]
+    assert len(set(selector.select(12, rng=rng).ids.tolist())) == 12
+
+
+def test_updates_of_any_size_leave_distances_that_compare():
+    changes = np.array([[1e308, -1e308], [1e-308, 0], [0, 0], [-1e308, 5], [3, 1]])
+    selector = make_selector("hics", outputs=2).fit(clients=5)
+    rng = np.random.default_rng(0)
+    selector.select(5, rng=rng)
+    selector.observe(Outcome(np.arange(5), np.ones(5, bool), updates=changes))
+    for _ in range(5):
+        assert len(set(selector.select(3, rng=rng).ids.tolist())) == 3
+    assert np.isfinite(entropy_of(changes, 0.0025)).all()

@@ -59,3 +59,13 @@ def test_slices_do_not_change_the_distances():
     chosen = farthest_first(points, 6, rng=np.random.default_rng(1))
     exact = np.linalg.norm(points[:, None] - points[chosen[:-1]], axis=2).min(axis=1)
     assert exact[chosen[-1]] == exact.max()
+
+
+def test_huge_and_tiny_profiles_are_compared_as_any_others():
+    profiles = np.random.default_rng(0).normal(size=(12, 3))
+    scaled = [np.ldexp(profiles, power) for power in (-1000, -600, 600, 1000)]
+    scaled.append(np.ldexp(profiles, 100).astype(np.float32))
+    expected = farthest_first(profiles, 5, rng=np.random.default_rng(1))
+    for points in scaled:
+        chosen = farthest_first(points, 5, rng=np.random.default_rng(1))
+        np.testing.assert_array_equal(chosen, expected)

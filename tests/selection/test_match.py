@@ -190,3 +190,30 @@ def test_newcomers_are_placed_without_a_new_fit_and_many_of_them_cause_one():
     selector.tell(Need.PROFILE, range(60), profiles[:60] * 2)
     selector.select(10, rng=np.random.default_rng(0))
     assert selector._basis.directions is not basis.directions
+
+
+class _Impatient:
+    """A generator that does not let anybody try for ever."""
+
+    def __init__(self, seed):
+        self._rng = np.random.default_rng(seed)
+        self._passes = 0
+
+    def choice(self, *args, **kwargs):
+        return self._rng.choice(*args, **kwargs)
+
+    def permutation(self, places):
+        self._passes += 1
+        assert self._passes < 100, "the search does not end"
+        return self._rng.permutation(places)
+
+
+def test_the_search_ends_where_a_perfect_match_is_rounded_below_zero():
+    # Three kinds that cancel each other, two clients of each: the distance of a perfect cohort is
+    # 0 but for rounding, on either side.
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        two = rng.normal(size=(2, 2))
+        kinds = np.concatenate([two, -two.sum(axis=0, keepdims=True)])
+        chosen = _swap(np.tile(kinds, (2, 1)), np.ones(6), 3, 0, _Impatient(seed))
+        assert sorted(chosen % 3) == [0, 1, 2]

@@ -55,7 +55,8 @@ def _first_choices(selector, draws, seed=1):
 def test_explored_clients_are_drawn_by_utility():
     sizes, losses = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 2.0, 1.0, 0.25])
     counts = _first_choices(_explored(losses, sizes=sizes), 4000)
-    utilities = sizes * losses + np.sqrt(0.1 * np.log(2))
+    # From 0.999 times the least, 1, to the largest, 4.
+    utilities = (sizes * losses - 0.999) / 3.001 + np.sqrt(0.1 * np.log(2))
     assert chisquare(counts, 4000 * utilities / utilities.sum()).pvalue > 1e-3
 
 
@@ -73,7 +74,7 @@ def test_without_durations_all_are_equally_fast():
 
 
 def test_below_the_cut_off_nobody_is_drawn():
-    # Utilities are 10, 9.6, 9.4, 1 and a little for staleness: 95 % of the best is 9.5.
+    # Utilities are 1, .956, .933, 0 and .263 for staleness: 95 % of the best is 1.200.
     counts = _first_choices(_explored([10.0, 9.6, 9.4, 1.0], cutoff=0.95), 500)
     assert (counts[:2] > 0).all()
     assert (counts[2:] == 0).all()
@@ -85,11 +86,12 @@ def test_an_outlier_is_capped():
     assert chisquare(counts).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("lead", "winner"), [(0.42, 0), (0.44, 1)])
+@pytest.mark.parametrize(("lead", "winner"), [(0.74, 0), (0.76, 1)])
 def test_a_client_not_seen_for_long_gains(lead, winner):
     # Last seen in rounds 1 and 20, in round 21 they gain √(.1 ln 21) = .552 and √(.1 ln 21 / 20)
-    # = .123: client 1 is ahead if its loss leads by more than .429. Cut-off 1 leaves the best only.
-    selector = _explored([1.0, 1.0 + lead], cutoff=1.0)
+    # = .123: client 1 is ahead if its loss leads by more than .429 of the largest one.
+    # Cut-off 1 leaves the best only.
+    selector = _explored([1.0, 1.0 + lead, 0.0], cutoff=1.0)
     rng = np.random.default_rng(0)
     for _ in range(19):
         selector.select(1, rng=rng)
@@ -149,3 +151,11 @@ def test_the_pacer_allows_slower_clients_when_utility_falls(losses, expected):
         _observe(selector, [0], [loss])
     found = selector.describe()["preferred_duration_quantile"]
     assert found == pytest.approx(expected)
+
+
+def test_losses_and_durations_of_any_size_leave_utilities_that_compare():
+    selector = _explored([1e308, 5.0, -1e308, 0.0], [-1e18, 1.0, 0.0, 1e300], sizes=[1e15, 1, 2, 3])
+    for seed in range(20):
+        assert len(set(selector.select(2, rng=np.random.default_rng(seed)).ids.tolist())) == 2
+    half = _explored([1.0, 2.0, 3.0], [-5.0, -1.0, 4.0], penalty=0.5)
+    assert len(half.select(1, rng=np.random.default_rng(0))) == 1

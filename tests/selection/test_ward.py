@@ -79,3 +79,15 @@ def test_too_many_clients_are_refused_in_a_sentence(monkeypatch):
     selector = make_selector("ward").fit(np.zeros((6, 2)))
     with pytest.raises(InvalidInputError, match="use 'kcenter'"):
         selector.select(2, rng=np.random.default_rng(0))
+
+
+def test_huge_and_tiny_profiles_are_clustered_as_any_others():
+    profiles = np.random.default_rng(0).normal(size=(12, 3))
+    cohorts = [
+        make_selector("ward")
+        .fit(np.ldexp(profiles, power))
+        .select(5, rng=np.random.default_rng(1))
+        .ids.tolist()
+        for power in (0, -1000, -600, 600, 1000)
+    ]
+    assert all(cohort == cohorts[0] for cohort in cohorts)

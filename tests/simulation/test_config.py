@@ -27,6 +27,8 @@ def test_the_key_changes_with_every_field():
         "init": "xavier-normal",
         "profile": "gradient",
         "profile_layer": "fc2",
+        "profile_epsilon": 8.0,
+        "profile_delta": 1e-6,
         "inputs": "unit",
         "precision": "bfloat16",
         "proximal": 0.1,
@@ -51,6 +53,15 @@ def test_a_config_survives_json():
 
 
 @pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("{", "cannot be read"), ("[]", "unknown field"), ('{"colour": 1}', "unknown field 'colour'")],
+)
+def test_a_config_that_was_not_written_here_is_refused(text, complaint):
+    with pytest.raises(InvalidParameterError, match=complaint):
+        RunConfig.from_json(text)
+
+
+@pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
         ({"cohort": 101}, "at most the 100 clients"),
@@ -65,6 +76,13 @@ def test_a_config_survives_json():
         ({"inputs": "raw"}, "'unit', 'standard'"),
         ({"skew": "1.5"}, "0, 1"),
         ({"selector": "fedsae:beta"}, "without a value"),
+        ({"dataset": None}, "dataset of the run must be a text"),
+        ({"skew": 1}, "skew of the run must be a text"),
+        ({"selector": ["dp3s"]}, "selector of the run must be a text"),
+        ({"profile_layer": 3}, "a text, or None"),
+        ({"profile_epsilon": 0.0}, "above 0"),
+        ({"profile_epsilon": 21.0}, "promises nothing"),
+        ({"profile_epsilon": 1.0, "profile": "gradient"}, "cannot be made private"),
     ],
 )
 def test_wrong_values_are_refused_in_one_sentence(wrong, complaint):

@@ -19,3 +19,8 @@ def test_seeds_that_cannot_be_read_are_refused(text):
 def test_seeds_that_run_backwards_are_refused():
     with pytest.raises(InvalidParameterError, match="backwards"):
         parse_seeds("5..2", "--seeds")
+
+
+def test_more_seeds_than_anybody_means_are_refused():
+    with pytest.raises(InvalidParameterError, match=r"more than 100000 seeds at '5\.\.9+'"):
+        parse_seeds("1,5..99999999999", "--seeds")

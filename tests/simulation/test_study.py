@@ -124,3 +124,10 @@ def test_what_is_wrong_is_said_in_one_sentence_with_file_and_table(case):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(StudyError, match=r"nothing\.toml"):
         read_study(tmp_path / "nothing.toml")
+
+
+def test_a_product_that_nobody_meant_is_refused_before_it_is_made():
+    lists = [f"{name} = {list(range(1, 101))}" for name in ("clients", "rounds", "eval_every")]
+    source = "\n".join(["[base]", "cohort = 1", 'seeds = "0..99"', *lists])
+    with pytest.raises(StudyError, match="multiply to 100000000 runs"):
+        parse_study(source, "large.toml")

@@ -74,6 +74,11 @@ def run(
     profile_layer: Annotated[
         str | None, typer.Option(help="Layer that fc1 reads; the first fully connected one.")
     ] = None,
+    profile_epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε that profiles promise each sample; without it they are not noised."),
+    ] = None,
+    profile_delta: Annotated[float, typer.Option(help="δ of that promise.")] = 1e-5,
     inputs: Annotated[
         str, typer.Option(help="standard (mean 0, variance 1) or unit ([0, 1]).")
     ] = "standard",
@@ -148,6 +153,8 @@ def run(
             init=init,
             profile=profile,
             profile_layer=profile_layer,
+            profile_epsilon=profile_epsilon,
+            profile_delta=profile_delta,
             inputs=inputs,
             precision="float32" if precision == "auto" else precision,
             eval_every=eval_every,

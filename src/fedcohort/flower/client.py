@@ -59,7 +59,8 @@ def answer_queries(
         to tell.
     clip, sigma : float
         Largest norm of the profile, and standard deviation of the Gaussian noise on it, before it
-        leaves the client; see `fedcohort.flower.protected`.
+        leaves the client; see `fedcohort.flower.protected`. They promise no ε by themselves:
+        `profile_query` has one.
     client_id : callable, optional
         ``client_id(context)``: a name that survives a restart; by default `stable_id`.
     """

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.errors import InvalidParameterError
+from fedcohort.privacy import unpredictable_normal
 
 
 def check_protection(clip: float | None, sigma: float) -> None:
@@ -50,5 +51,6 @@ def protected(
         norm = float(np.linalg.norm(vector))
         vector = vector * min(1.0, clip / norm) if norm > 0 else vector
     if sigma:
-        vector = vector + (rng or np.random.default_rng()).normal(0.0, sigma, vector.shape)
+        normal = unpredictable_normal(vector.size) if rng is None else rng.normal(size=vector.size)
+        vector = vector + sigma * normal.reshape(vector.shape)
     return vector.astype(np.float32)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError
 from fedcohort.flower.client import answer_queries
+from fedcohort.privacy import Promise
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,8 +24,8 @@ def profile_query(
     *,
     layer: str | None = None,
     criterion: "Callable[[Tensor, Tensor], Tensor] | None" = None,
-    clip: float | None = None,
-    sigma: float = 0.0,
+    epsilon: float | None = None,
+    delta: float = 1e-5,
     client_id: Callable[[Context], str] | None = None,
 ) -> None:
     """Answer the server's profile and loss queries with a PyTorch model and its data.
@@ -41,13 +42,18 @@ def profile_query(
         The layer whose mean output is the profile; the first ``nn.Linear`` if not given.
     criterion : callable, optional
         ``criterion(outputs, y)``: mean loss of a batch; cross-entropy if not given.
-    clip, sigma, client_id
+    epsilon, delta : float
+        What the profile promises each of the client's samples (see `fedcohort.privacy`); without
+        an ε it leaves the client as it is. All clients must take part in it, since a private
+        profile is shorter than a plain one.
+    client_id : callable, optional
         As in `answer_queries`.
 
     Examples
     --------
-    >>> profile_query(app, lambda context: (Net(), load_data(context)))
+    >>> profile_query(app, lambda context: (Net(), load_data(context)), epsilon=8)
     """
+    promise = None if epsilon is None else Promise(epsilon, delta)
 
     def size(context: Context) -> int:
         return sum(len(x) for x, _ in _batches(load(context)[1]))
@@ -55,12 +61,16 @@ def profile_query(
     def profile(arrays: ArrayRecord | None, context: Context) -> NDArray[np.float32]:
         import torch
 
-        from fedcohort.profiles import fc1_profiles
+        from fedcohort.profiles import fc1_profiles, private_profiles
 
         model, batches = _loaded(load, arrays, context)
         x = torch.cat([x for x, _ in _batches(batches)])
         rows, sizes = torch.arange(len(x)), torch.tensor([len(x)])
-        vector: NDArray[np.float32] = fc1_profiles(model, x, rows, sizes, layer=layer)[0].numpy()
+        vector: NDArray[np.float32]
+        if promise is None:
+            vector = fc1_profiles(model, x, rows, sizes, layer=layer)[0].numpy()
+        else:
+            vector = private_profiles(model, x, rows, sizes, promise, layer=layer)[0]
         return vector
 
     def loss(arrays: ArrayRecord | None, context: Context) -> float:
@@ -80,8 +90,6 @@ def profile_query(
         size=size,
         profile=profile,
         loss=loss,
-        clip=clip,
-        sigma=sigma,
         client_id=client_id,
     )
 

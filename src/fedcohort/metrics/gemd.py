@@ -17,6 +17,9 @@ from fedcohort.errors import InvalidInputError, NoClientsAvailableError, Unknown
 
 FloatArray = npt.NDArray[np.float64]
 
+# Larger counts are no counts, and their sums would overflow.
+_MOST_SAMPLES = 1e300
+
 
 def gemd(
     label_counts: npt.ArrayLike, ids: npt.ArrayLike, weights: npt.ArrayLike | None = None
@@ -113,6 +116,10 @@ def _counts(label_counts: npt.ArrayLike) -> FloatArray:
     if counts.ndim != 2 or not np.all(np.isfinite(counts)) or np.any(counts < 0):
         raise InvalidInputError(
             f"Label counts must be numbers of at least 0 in shape [C, N], not {counts.shape}."
+        )
+    if counts.size and counts.max() > _MOST_SAMPLES:
+        raise InvalidInputError(
+            f"Label counts up to {counts.max():g} cannot be summed: give numbers of samples."
         )
     if counts.sum() == 0:
         raise InvalidInputError("The population holds no sample: it has no label distribution.")

@@ -2,5 +2,11 @@
 
 from fedcohort.profiles.fc1 import fc1_profiles
 from fedcohort.profiles.gradients import gradient_profiles, representative_gradient_profiles
+from fedcohort.profiles.private import private_profiles
 
-__all__ = ["fc1_profiles", "gradient_profiles", "representative_gradient_profiles"]
+__all__ = [
+    "fc1_profiles",
+    "gradient_profiles",
+    "private_profiles",
+    "representative_gradient_profiles",
+]

@@ -7,6 +7,8 @@ Rule: f_c = the mean over the client's samples of the outputs of FC-1 of the ini
 before the activation function.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,7 @@ def fc1_profiles(
     sizes: Tensor,
     *,
     layer: str | None = None,
+    each: Callable[[Tensor], Tensor] | None = None,
     samples_at_once: int = 2000,
 ) -> Tensor:
     """Return the profiles of m clients.
@@ -41,18 +44,21 @@ def fc1_profiles(
         Samples of each client.
     layer : str, optional
         Name of the layer to read; the first `nn.Linear` if not given.
+    each : callable, optional
+        What is done to the outputs, float64 [n, Q], of every sample before the mean.
     samples_at_once : int
         Samples a forward pass.
 
     Returns
     -------
     float32 [m, Q]
-        One profile a client.
+        One profile a client; float64 if `each` is given.
     """
     outputs: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        outputs.append(output.flatten(1).double())
+        rows = output.flatten(1).double()
+        outputs.append(each(rows) if each else rows)
         raise _ReachedError
 
     handle = find_layer(model, layer).register_forward_hook(keep)
@@ -68,7 +74,8 @@ def fc1_profiles(
             )
     finally:
         handle.remove()
-    return torch.segment_reduce(torch.cat(outputs), "mean", lengths=sizes, axis=0).float()
+    means = torch.segment_reduce(torch.cat(outputs), "mean", lengths=sizes, axis=0)
+    return means if each else means.float()
 
 
 def find_layer(model: nn.Module, name: str | None) -> nn.Module:

@@ -12,9 +12,15 @@ if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
 
 # What is compared within one panel; everything else must be the same for a fair comparison.
-_COMPARED = ("selector", "profile", "profile_layer", "init")
+_COMPARED = ("selector", "profile", "profile_layer", "profile_epsilon", "profile_delta", "init")
 
-_USUAL = {"profile": "fc1", "profile_layer": None, "init": "default"}
+_USUAL = {
+    "profile": "fc1",
+    "profile_layer": None,
+    "profile_epsilon": None,
+    "profile_delta": 1e-5,
+    "init": "default",
+}
 
 _WORDS = {
     "clients": "{} clients",
@@ -28,6 +34,8 @@ _WORDS = {
     "momentum": "momentum {:g}",
     "init": "{}",
     "profile": "{} profiles",
+    "profile_epsilon": "ε = {:g}",
+    "profile_delta": "δ = {:g}",
 }
 
 

@@ -37,6 +37,7 @@ _SHOWN_SETTINGS = (
     "model",
     "init",
     "profile",
+    "promise",
     "inputs",
     "samples_per_client",
     "size_spread",
@@ -239,7 +240,11 @@ def _settings(members: Sequence[Summary]) -> dict[str, str]:
     found = {}
     for name in _SHOWN_SETTINGS:
         values = list(dict.fromkeys(getattr(s.config, name) for s in members))
-        empty = {"batch_size": "full", "samples_per_client": "the largest possible"}
+        empty = {
+            "batch_size": "full",
+            "samples_per_client": "the largest possible",
+            "promise": "none, profiles are sent as they are",
+        }
         texts = [
             empty[name] if v is None else f"{v:g}" if isinstance(v, float) else str(v)
             for v in values

@@ -301,11 +301,13 @@ def _compare(ours: Summary, theirs: Summary) -> Comparison | None:
 
 def _result(summary: Summary) -> dict[str, Any]:
     interval, comparison = summary.interval, summary.comparison
+    promise = summary.config.promise
     return {
         "selector": summary.selector,
         "label": summary.label,
         "dataset": summary.dataset,
         "skew": summary.skew,
+        "profile_promise": promise and dataclasses.asdict(promise),
         "seeds": list(summary.seeds),
         "rounds": summary.rounds,
         "unfinished_runs": summary.unfinished,

@@ -127,6 +127,9 @@ def _caption(members: Sequence[Summary]) -> str:
     notes = [f"{_span(seeds, 'seed')}, {_span(rounds, 'round')}"]
     if any(member.target is not None for member in members):
         notes.append("rounds to the target are those of the mean training curve")
+    promises = {s.config.promise for s in members}
+    if len(promises) == 1 and (promise := promises.pop()) is not None:
+        notes.append(str(promise))
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):

@@ -22,6 +22,9 @@ from fedcohort.selection.roster import Ids, Roster, Rows
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+# More samples than anybody has; sums and products of larger sizes would overflow.
+_LARGEST_SIZE = 1e15
+
 
 class Need(enum.Enum):
     """Something about a client that a selector may ask for; nothing else ever leaves a client."""
@@ -371,10 +374,10 @@ def _as_sizes(sizes: ArrayLike | None, ids: Ids) -> Floats:
         raise InvalidInputError(
             f"sizes must give one number a client: {len(ids)} clients, shape {list(array.shape)}."
         )
-    bad = ~(np.isfinite(array) & (array > 0))
+    bad = ~((array > 0) & (array <= _LARGEST_SIZE))
     if bad.any():
         raise InvalidInputError(
             f"Client {ids[bad][0]} has size {array[bad][0]:g}: a client must hold at least one"
-            " sample to be chosen; leave it out."
+            f" sample to be chosen, and at most {_LARGEST_SIZE:g}; leave it out."
         )
     return array

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from fedcohort.dpp import KDPP, Landmarks, gram
 from fedcohort.parameters import Interval, OneOf, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need
+from fedcohort.selection.guard import ProfileSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -34,7 +35,7 @@ _SAVED = "landmarks."
 
 @register("dp3s")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class DP3S(Selector):
+class DP3S(ProfileSelector):
     """Draw clients whose profiles differ.
 
     Parameters
@@ -51,8 +52,6 @@ class DP3S(Selector):
     kernel: str = parameter("auto", OneOf("auto", "exact", "low-rank"))
     rank: int = parameter(64, Interval(1, integral=True))
     weights: str = parameter("size", OneOf("size", "unbiased"))
-
-    needs = frozenset({Need.PROFILE})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,19 +89,24 @@ class DP3S(Selector):
         return self._kdpp
 
     def _exact(self, k: int, rows: Rows) -> KDPP:
-        everyone = len(rows) == len(self._roster)
+        everyone = self._population(rows)
         profiles = self._roster[Need.PROFILE.value]
-        return KDPP.from_profiles(profiles, k, available=None if everyone else rows)
+        if everyone is not None:
+            profiles, rows = profiles[everyone], np.searchsorted(everyone, rows)
+        return KDPP.from_profiles(
+            profiles, k, available=None if len(rows) == len(profiles) else rows
+        )
 
     def _low_rank(self, k: int, rows: Rows) -> KDPP:
-        landmarks = self._fitted_landmarks(k)
+        everyone = self._population(rows)
+        landmarks = self._fitted_landmarks(k, everyone)
         features = self._roster[_FEATURES]
         if self._gram is None:
-            self._gram = gram(features)
+            self._gram = gram(features if everyone is None else features[everyone])
         drawable = features if len(rows) == len(features) else features[rows]
         return KDPP.from_features(drawable, landmarks, k, population_gram=self._gram)
 
-    def _fitted_landmarks(self, k: int) -> Landmarks:
+    def _fitted_landmarks(self, k: int, everyone: Rows | None) -> Landmarks:
         """Keep the landmarks while they describe the population; else choose new ones."""
         count = max(self.rank, 2 * k)
         kept = self._landmarks
@@ -112,7 +116,10 @@ class DP3S(Selector):
             or kept.drifted(self._roster[_FEATURES], self._reach)
         ):
             self._landmark_count = count
-            kept = self._landmarks = Landmarks.fit(self._roster[Need.PROFILE.value], count)
+            profiles = self._roster[Need.PROFILE.value]
+            kept = self._landmarks = Landmarks.fit(
+                profiles if everyone is None else profiles[everyone], count
+            )
             self._roster.drop(_FEATURES)
             self._roster.define(_FEATURES, 0.0, (kept.width,))
             self._featurise(np.arange(len(self._roster)))
@@ -129,16 +136,22 @@ class DP3S(Selector):
         self._gram = None
 
     def _joined(self, rows: Rows) -> None:
+        super()._joined(rows)
         self._kdpp = None
         self._featurise(rows)
 
-    def _told(self, need: Need, rows: Rows) -> None:  # noqa: ARG002
-        self._joined(rows)
+    def _told(self, need: Need, rows: Rows) -> None:
+        super()._told(need, rows)
+        if need is Need.PROFILE:
+            self._kdpp = None
+            self._featurise(rows)
 
     def _left(self) -> None:
+        super()._left()
         self._kdpp = self._gram = None
 
     def _forget(self) -> None:
+        super()._forget()
         self._kdpp = self._gram = self._landmarks = None
         self._reach = 0.0
 

@@ -66,7 +66,7 @@ class FedCor(Selector):
     history: int = parameter(20, Interval(2, integral=True))
     gamma: float = parameter(0.95, Interval(0, 1, closed="right"))
     rank: int = parameter(15, Interval(1, integral=True))
-    beta: float = parameter(0.95, Interval(0, 1, closed="right"))
+    beta: float = parameter(0.9, Interval(0, 1, closed="right"))
 
     needs = frozenset({Need.LOSS})
 

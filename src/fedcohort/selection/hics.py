@@ -14,8 +14,11 @@ proportional to exp(γ_t · mean entropy of m), γ_t = γ · max(0, 1 − t / ho
 client with probability proportional to n_c; nobody twice. Weights n_c / Σ n_c.
 
 The update is the model's parameters flattened in module order, so the output layer's bias is its
-last `outputs` numbers; only these are kept. The authors' code runs Ward on the rows of the square
-distance matrix, this on the distances themselves.
+last `outputs` numbers; only these are kept. The authors' code differs: angles are those of the
+output layer's weights and bias, entropies those of the mean change of its weights; Ward runs on the
+rows of the square distance matrix; a cluster's clients are drawn uniformly, and the first ones in
+the order of their numbers; and where the entropies vary by 0.1 or more it draws by clustered
+sampling (Algorithm 2 of Fraboni et al. 2021, over the same distances): `fallback`.
 """
 
 import dataclasses
@@ -30,6 +33,7 @@ from scipy.special import entr, softmax
 
 from fedcohort.parameters import Interval, Optional, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.clustered import sampling_distributions
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 from fedcohort.selection.ward import cut
@@ -56,6 +60,9 @@ class HiCS(Selector):
         How strongly a high entropy is preferred at first; 0 ignores it.
     horizon : int
         The round in which that preference has faded.
+    fallback : float, optional
+        The variance of the entropies from which on clients are drawn by clustered sampling; 0.1 in
+        the authors' code, never if None.
     """
 
     outputs: int = parameter(10, Interval(1, integral=True))
@@ -64,6 +71,7 @@ class HiCS(Selector):
     clusters: int | None = parameter(None, Optional(Interval(1, integral=True)))
     gamma: float = parameter(4.0, Interval(0))
     horizon: int = parameter(500, Interval(1, integral=True))
+    fallback: float | None = parameter(None, Optional(Interval(0)))
 
     needs = frozenset({Need.UPDATE})
 
@@ -93,6 +101,8 @@ class HiCS(Selector):
         biases = self._biases(rows)
         entropies = entropy_of(biases, self.temperature)
         distances = _angles(biases) + self.entropy_weight * np.abs(entropies[:, None] - entropies)
+        if self.fallback is not None and entropies.var() >= self.fallback:
+            return rows[self._clustered(count, distances, self._roster["size"][rows], rng)]
         tree = np.empty((0, 4))
         if len(rows) > 1:
             tree = linkage(squareform(distances, checks=False), "ward")
@@ -112,6 +122,19 @@ class HiCS(Selector):
             sizes[best] = 0.0
             members[cluster] -= 1
         return rows[chosen]
+
+    def _clustered(
+        self, count: int, distances: Floats, sizes: Floats, rng: np.random.Generator
+    ) -> Rows:
+        """Draw one client from each of `count` distributions; nobody twice."""
+        chosen: list[int] = []
+        for shares in sampling_distributions(distances, sizes / sizes.sum(), count, rng=rng):
+            shares[chosen] = 0.0
+            if shares.sum() == 0:
+                shares = sizes.copy()
+                shares[chosen] = 0.0
+            chosen.append(int(rng.choice(len(sizes), p=shares / shares.sum())))
+        return np.array(chosen, np.intp)
 
     def _biases(self, rows: Rows) -> Floats:
         """Return Δb [m, outputs]; the average one where none is known."""
@@ -138,12 +161,17 @@ class HiCS(Selector):
 
 def entropy_of(biases: Floats, temperature: float) -> Floats:
     """Return the entropy [m], in nats, of the softmax of each row of `biases` [m, N]."""
-    entropies: Floats = entr(softmax(biases / temperature, axis=1)).sum(axis=1)
+    # The largest is taken away before dividing, which could overflow.
+    with np.errstate(over="ignore"):
+        below = (biases - biases.max(axis=1, keepdims=True)) / temperature
+    entropies: Floats = entr(softmax(below, axis=1)).sum(axis=1)
     return entropies
 
 
 def _angles(vectors: Floats) -> Floats:
     """Return the angles [m, m] between rows, 0 where one of them is 0."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    vectors = np.divide(vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
     norms = np.linalg.norm(vectors, axis=1)
     scale = norms[:, None] * norms
     cosines = np.divide(vectors @ vectors.T, scale, out=np.ones_like(scale), where=scale > 0)

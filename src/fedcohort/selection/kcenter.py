@@ -9,11 +9,13 @@ than twice what the best k clients could reach. Weights n_c / Σ n_c.
 """
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need
+from fedcohort.selection.guard import ProfileSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -23,10 +25,8 @@ _SLICE = 2**18
 
 @register("kcenter")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class KCenter(Selector):
+class KCenter(ProfileSelector):
     """Take the client farthest from those already taken."""
-
-    needs = frozenset({Need.PROFILE})
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         everyone = self._roster[Need.PROFILE.value]
@@ -54,17 +54,29 @@ def farthest_first(profiles: NDArray[np.floating], k: int, *, rng: np.random.Gen
     order = rng.permutation(len(profiles))
     chosen = np.empty(k, np.intp)
     nearest = np.full(len(profiles), np.inf)
+    unit = _safe_unit(profiles)
     for place in range(k):
         best = chosen[place] = order[np.argmax(nearest[order])]
-        nearest = np.minimum(nearest, _squared_distances(profiles, profiles[best]))
+        nearest = np.minimum(nearest, _squared_distances(profiles, profiles[best], unit))
         nearest[chosen[: place + 1]] = -1.0
     return chosen
 
 
-def _squared_distances(profiles: NDArray[np.floating], centre: NDArray[np.floating]) -> Floats:
+def _safe_unit(profiles: NDArray[np.floating]) -> float:
+    """Return what to multiply by so that squares of differences neither overflow nor vanish."""
+    extent = max(float(profiles.max()), -float(profiles.min()))
+    if 1e-12 < extent < 1e12:
+        return 1.0
+    return math.ldexp(1.0, -min(max(math.frexp(extent)[1], -1000), 1000))
+
+
+def _squared_distances(
+    profiles: NDArray[np.floating], centre: NDArray[np.floating], unit: float
+) -> Floats:
     distances = np.empty(len(profiles))
     step = max(1, _SLICE // max(1, profiles.shape[1]))
     for start in range(0, len(profiles), step):
-        difference = profiles[start : start + step] - centre
+        some = profiles[start : start + step]
+        difference = some - centre if unit == 1 else some * unit - centre * unit
         distances[start : start + step] = np.einsum("nq,nq->n", difference, difference)
     return distances

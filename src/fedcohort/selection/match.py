@@ -24,7 +24,8 @@ from scipy.optimize import lsq_linear
 
 from fedcohort.parameters import OneOf, parameter
 from fedcohort.randomness import generator
-from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
+from fedcohort.selection.base import Cohort, Floats, Need, Outcome
+from fedcohort.selection.guard import ProfileSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -50,7 +51,7 @@ _ROUNDS = "rounds"
 
 @register("match")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class Match(Selector):
+class Match(ProfileSelector):
     """Choose clients whose joint data look like everyone's.
 
     Parameters
@@ -71,8 +72,6 @@ class Match(Selector):
     weights: str = parameter("size", OneOf("size", "matched"))
     search: str = parameter("swap", OneOf("swap", "greedy", "best-of-100"))
     whiten: bool = parameter(True, OneOf(False, True))
-
-    needs = frozenset({Need.PROFILE})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,17 +127,21 @@ class Match(Selector):
 
     def _coordinates(self, rows: Rows, k: int) -> Floats:
         """Return the coordinates z [m, r] of some clients; f̄ is the mean of all clients."""
-        basis = self._fitted_basis()
+        everyone = self._population(rows)
+        basis = self._fitted_basis(everyone)
         projected, sizes = self._roster[_PROJECTED], self._roster["size"]
         if self._mean is None:
-            self._mean = (sizes @ projected) / sizes.sum()
+            some = slice(None) if everyone is None else everyone
+            self._mean = (sizes[some] @ projected[some]) / sizes[some].sum()
         centred = projected[rows] - self._mean
         return centred * basis.scales(k) if self.whiten else centred
 
-    def _fitted_basis(self) -> "_Basis":
+    def _fitted_basis(self, everyone: Rows | None) -> "_Basis":
         """Keep the directions until more clients came or changed than they were found among."""
         if self._basis is None or self._basis.changed > self._basis.clients:
             profiles, sizes = self._roster[Need.PROFILE.value], self._roster["size"]
+            if everyone is not None:
+                profiles, sizes = profiles[everyone], sizes[everyone]
             self._basis = _Basis.fit(profiles, sizes)
             self._roster.drop(_PROJECTED)
             self._roster.define(_PROJECTED, 0.0, (len(self._basis.variances),))
@@ -156,15 +159,20 @@ class Match(Selector):
         self._basis = dataclasses.replace(self._basis, changed=self._basis.changed + len(rows))
 
     def _joined(self, rows: Rows) -> None:
+        super()._joined(rows)
         self._project(rows)
 
-    def _told(self, need: Need, rows: Rows) -> None:  # noqa: ARG002
-        self._project(rows)
+    def _told(self, need: Need, rows: Rows) -> None:
+        super()._told(need, rows)
+        if need is Need.PROFILE:
+            self._project(rows)
 
     def _left(self) -> None:
+        super()._left()
         self._mean = None
 
     def _forget(self) -> None:
+        super()._forget()
         self._basis = self._mean = None
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -285,6 +293,8 @@ def _swap(
             out = chosen[place]
             others, lighter = total - pull[out], weight - sizes[out]
             reached = (others @ others + 2 * (pull @ others) + squares) / (lighter + sizes) ** 2
+            # Rounding may leave less than nothing of a square, of which no share is ever gained.
+            np.maximum(reached, 0.0, out=reached)
             reached[taken] = np.inf
             best = int(np.argmin(reached))
             if reached[best] < distance * (1 - _GAIN):

@@ -6,7 +6,10 @@ Participant Selection. OSDI 2021, Algorithm 1.
 Rule, in round R = 1, 2, …: a client is explored once it has trained, last in round L_c. Its
 utility is
 
-    U_c = min(n_c · loss_c, the clip quantile of these) + √(0.1 · ln R / L_c),
+    U_c = (min(u_c, the clip quantile of u) − min u) / (max u − min u) + √(0.1 · ln R / L_c)
+
+with u_c = n_c · loss_c (brought to [0, 1] as in the authors' code, else the second term would not
+count),
 
 times (T / t_c)^α if its last duration t_c exceeds the preferred duration T. A share
 ε = max(ε_min, ε_0 · decay^(R−1)) of the cohort is drawn from the clients never explored; the other
@@ -34,6 +37,10 @@ from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
 STALENESS = 0.1
+_LEAST_SPAN = 1e-4
+# What a client tells can be any number; sums of these stay finite.
+_LARGEST = 1e250
+_SHORTEST = 1e-9
 
 _LAST = "last"
 
@@ -101,7 +108,7 @@ class Oort(Selector):
 
     def _explore(self, count: int, rows: Rows, rng: np.random.Generator) -> Rows:
         """Draw clients never explored, by speed where it is known already."""
-        speeds = 1 / np.maximum(self._roster[Need.DURATION.value][rows], 1e-9)
+        speeds = 1 / np.maximum(self._roster[Need.DURATION.value][rows], _SHORTEST)
         unknown = np.isnan(speeds)
         average = speeds[~unknown].mean() if not unknown.all() else 1.0
         return _draw(count, rows, np.where(unknown, average, speeds), rng)
@@ -109,9 +116,12 @@ class Oort(Selector):
     def _utilities(self, rows: Rows) -> Floats:
         statistical = self._statistical(rows)
         capped = np.minimum(statistical, np.quantile(statistical, self.clip))
+        # A little below the least, so that no utility is 0: as the authors have it.
+        low = 0.999 * statistical.min()
+        span = max(statistical.max() - low, _LEAST_SPAN)
         staleness = np.sqrt(STALENESS * np.log(self._round) / self._roster[_LAST][rows])
-        utilities: Floats = capped + staleness
-        durations = self._roster[Need.DURATION.value]
+        utilities: Floats = (capped - low) / span + staleness
+        durations = np.maximum(self._roster[Need.DURATION.value], _SHORTEST)
         known = durations[~np.isnan(durations)]
         if len(known) == 0:
             return utilities
@@ -124,8 +134,9 @@ class Oort(Selector):
 
     def _statistical(self, rows: Rows) -> Floats:
         """Return n_c · loss_c, with the average loss where a client told none."""
-        values: Floats = self._roster["size"][rows] * self._last_losses(rows)
-        return np.maximum(values, 0.0)
+        with np.errstate(over="ignore"):
+            values: Floats = self._roster["size"][rows] * self._last_losses(rows)
+        return np.clip(values, 0.0, _LARGEST)
 
     def observe(self, outcome: Outcome) -> None:
         """Remember losses, durations and the round, and let the pacer look back."""

@@ -16,8 +16,10 @@ from scipy.cluster.hierarchy import linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from fedcohort.dpp.kernels import Frame
 from fedcohort.errors import InvalidInputError
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need
+from fedcohort.selection.guard import ProfileSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -27,10 +29,8 @@ LARGEST = 20_000
 
 @register("ward")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class Ward(Selector):
+class Ward(ProfileSelector):
     """Draw one client from each cluster of similar profiles."""
-
-    needs = frozenset({Need.PROFILE})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,20 +53,18 @@ class Ward(Selector):
             )
         if self._tree is None or not np.array_equal(rows, self._rows):
             profiles = self._roster[Need.PROFILE.value][rows]
+            # Framed, since squares of huge profiles would overflow and those of tiny ones vanish.
+            profiles = Frame.around(profiles, profiles)(profiles)
             self._tree = linkage(profiles, "ward") if len(rows) > 1 else np.empty((0, 4))
             self._rows = rows
         return self._tree
 
-    def _joined(self, rows: Rows) -> None:  # noqa: ARG002
-        self._forget()
-
-    def _left(self) -> None:
-        self._forget()
-
-    def _told(self, need: Need, rows: Rows) -> None:  # noqa: ARG002
-        self._forget()
+    def _doubt(self) -> None:
+        super()._doubt()
+        self._tree = None
 
     def _forget(self) -> None:
+        super()._forget()
         self._tree = None
 
 

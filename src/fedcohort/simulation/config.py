@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import parse_skew
-from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
+from fedcohort.parameters import Interval, OneOf, Optional, Text, check_parameters, parameter
+from fedcohort.privacy import Promise
 from fedcohort.selection import Selector, make_selector
 from fedcohort.simulation.system import parse_availability
 from fedcohort.training import INITIALISATIONS
@@ -65,6 +66,9 @@ class RunConfig:
         How many more clients are asked than are waited for, as a factor.
     model, init, profile, profile_layer : str
         Architecture, first weights, what clients send once, and the layer it is read from.
+    profile_epsilon, profile_delta : float
+        What profiles promise each sample of a client (see `fedcohort.privacy`); without an ε they
+        are sent as they are.
     inputs : {"unit", "standard"}
         Pixels in [0, 1], or shifted and scaled to mean 0 and variance 1 over the training set.
     precision : {"float32", "bfloat16"}
@@ -79,30 +83,32 @@ class RunConfig:
         Decides the partition, the first weights, the data order and every draw.
     """
 
-    dataset: str = "digits"
-    skew: str = "1"
+    dataset: str = parameter("digits", Text())
+    skew: str = parameter("1", Text())
     clients: int = parameter(100, _POSITIVE)
     cohort: int = parameter(10, _POSITIVE)
     samples_per_client: int | None = parameter(None, Optional(_POSITIVE))
     size_spread: float = parameter(0.0, Interval(0, 3))
     reuse: bool = parameter(False, OneOf(False, True))
-    selector: str = "dp3s"
+    selector: str = parameter("dp3s", Text())
     rounds: int = parameter(100, _POSITIVE)
     epochs: float = parameter(1.0, Interval(0, closed="neither"))
     batch_size: int | None = parameter(None, Optional(_POSITIVE))
     lr: float = parameter(0.1, Interval(0, closed="neither"))
     momentum: float = parameter(0.0, Interval(0, 1, closed="left"))
     proximal: float = parameter(0.0, Interval(0))
-    server: str = "avg"
-    availability: str = "always"
+    server: str = parameter("avg", Text())
+    availability: str = parameter("always", Text())
     dropout: float = parameter(0.0, Interval(0, 1, closed="left"))
     speed_spread: float = parameter(0.0, Interval(0, 3))
     deadline: float | None = parameter(None, Optional(Interval(0, closed="neither")))
     over_selection: float = parameter(1.0, Interval(1, 10))
-    model: str = "auto"
+    model: str = parameter("auto", Text())
     init: str = parameter("default", OneOf(*INITIALISATIONS))
     profile: str = parameter("fc1", OneOf(*PROFILES))
-    profile_layer: str | None = None
+    profile_layer: str | None = parameter(None, Optional(Text()))
+    profile_epsilon: float | None = parameter(None, Optional(Interval(0, closed="neither")))
+    profile_delta: float = parameter(1e-5, Interval(0, 1, closed="neither"))
     inputs: str = parameter("standard", OneOf("unit", "standard"))
     precision: str = parameter("float32", OneOf("float32", "bfloat16"))
     eval_every: int = parameter(1, _POSITIVE)
@@ -122,6 +128,11 @@ class RunConfig:
         self.make_server()
         if not self.availability.endswith(".npy"):
             parse_availability(self.availability)
+        if self.promise is not None and self.profile != "fc1":
+            raise InvalidParameterError(
+                f"Profiles of kind {self.profile!r} cannot be made private: take fc1, or no"
+                " profile_epsilon."
+            )
 
     def make_selector(self) -> Selector:
         """Make the selector that `selector` names."""
@@ -132,6 +143,13 @@ class RunConfig:
         """Make the server that `server` names."""
         name, parameters = parse_selector(self.server)
         return make_server(name, **parameters)
+
+    @property
+    def promise(self) -> Promise | None:
+        """What profiles promise each sample, if anything."""
+        if self.profile_epsilon is None:
+            return None
+        return Promise(self.profile_epsilon, self.profile_delta)
 
     def lockstep_key(self) -> str:
         """Return what two runs must share to be trained as one program."""
@@ -156,7 +174,20 @@ class RunConfig:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the configuration that `to_json` wrote."""
-        return cls(**json.loads(text))
+        try:
+            fields = json.loads(text)
+        except ValueError as error:
+            raise InvalidParameterError(
+                f"A configuration cannot be read ({error}): it must be what to_json wrote."
+            ) from error
+        known = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(fields, dict) or not fields.keys() <= known:
+            strange = sorted(fields.keys() - known) if isinstance(fields, dict) else [fields]
+            raise InvalidParameterError(
+                f"A configuration has the unknown field {strange[0]!r}: it must be what to_json of"
+                " this version wrote."
+            )
+        return cls(**fields)
 
     @property
     def key(self) -> str:
@@ -205,6 +236,8 @@ _DECIDE_THE_FEDERATION = frozenset(
         "init",
         "profile",
         "profile_layer",
+        "profile_epsilon",
+        "profile_delta",
         "inputs",
         "seed",
     }

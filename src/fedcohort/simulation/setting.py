@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 from fedcohort.errors import CohortSizeError
 from fedcohort.federation import Dataset, Federation, build_federation
-from fedcohort.profiles import fc1_profiles, gradient_profiles, representative_gradient_profiles
+from fedcohort.profiles import (
+    fc1_profiles,
+    gradient_profiles,
+    private_profiles,
+    representative_gradient_profiles,
+)
 from fedcohort.randomness import derived_seed, generator, hashed_keys
 from fedcohort.simulation.config import RunConfig
 from fedcohort.training.initialisation import initialise
@@ -88,6 +93,8 @@ def federation_of(config: RunConfig, dataset: Dataset) -> Federation:
             f"A cohort of {config.cohort} cannot be chosen from the {len(federation)} clients of"
             f" {dataset.name}: lower the cohort."
         )
+    if (promise := config.promise) is not None:
+        promise.noise(int(federation.sizes.max()))
     return federation
 
 
@@ -130,4 +137,12 @@ def client_profiles(
         "gradient": lambda: gradient_profiles(model, x, y, samples, sizes),
         "representative-gradient": representative,
     }
+    if (promise := config.promise) is not None:
+
+        def noise(client: int, count: int) -> NDArray[np.float64]:
+            return generator(config.seed, "profile noise", client).standard_normal(count)
+
+        return private_profiles(
+            model, x, samples, sizes, promise, noise=noise, layer=config.profile_layer
+        )
     return methods[config.profile]().cpu().numpy()

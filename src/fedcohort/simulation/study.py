@@ -18,6 +18,7 @@ A part is the product of its lists. A run that several parts name is one run, do
 
 import dataclasses
 import itertools
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,10 @@ _NONE_WORDS = {
     "eval_samples": "all",
     "samples_per_client": "largest",
     "deadline": "none",
+    "profile_epsilon": "none",
 }
+# A product of lists grows past all memory before anybody meant it.
+_MOST_RUNS = 1_000_000
 _FIELDS = {field.name: field for field in dataclasses.fields(RunConfig)}
 _SETTINGS = ("seeds", *(name for name in _FIELDS if name != "seed"))
 # Every single value is valid here unless it is wrong by itself, whatever stands beside it.
@@ -167,6 +171,12 @@ def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
         ("seed" if k == "seeds" else k): _values(k, v) for k, v in table.items() if k != "target"
     }
     names = [field for field in _FIELDS if field in lists]
+    runs = math.prod(len(values) for values in lists.values())
+    if runs > _MOST_RUNS:
+        raise StudyError(
+            f"{where}: its lists multiply to {runs} runs, and {_MOST_RUNS} are allowed: divide it"
+            " or shorten them."
+        )
     try:
         configs = tuple(
             RunConfig(**dict(zip(names, chosen, strict=True)))

@@ -1,0 +1,118 @@
+"""Private profiles: what a profile may reveal of a single sample is bounded by (ε, δ).
+
+Rule, on the client: each sample's FC-1 output u becomes φ = R(u − m) / ‖R(u − m)‖, where R projects
+onto `DIRECTIONS` fixed random directions and m is the layer's mean output on standard normal
+inputs. The profile is the mean of φ over the n_c samples plus N(0, σ²) on every number. Replacing
+one sample by any other moves the mean by at most 2 / n_c, so σ = (2 / n_c) · s(ε, δ) makes the
+profile (ε, δ)-differentially private for each of the client's samples.
+
+Nothing here is taken from data: R is a constant, m comes from the model alone, and since φ has
+length 1 there is no clipping norm to choose (it is what clipping becomes when the norm is small,
+and selectors do not look at the scale). A mean of φ is linear in the client's mixture, as a mean
+of u is. Random directions cost little of what tells classes apart, and fewer numbers are noised.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedcohort.privacy import Promise, unpredictable_normal
+from fedcohort.profiles.fc1 import fc1_profiles
+from fedcohort.randomness import generator
+
+# Numbers of a private profile; a narrower layer is not projected.
+DIRECTIONS = 64
+
+_REFERENCE_INPUTS = 256
+
+Noise = Callable[[int, int], NDArray[np.float64]]
+
+
+def private_profiles(
+    model: nn.Module,
+    x: Tensor,
+    samples: Tensor,
+    sizes: Tensor,
+    promise: Promise,
+    *,
+    noise: Noise | None = None,
+    layer: str | None = None,
+) -> NDArray[np.float32]:
+    """Return the private profiles of m clients.
+
+    Parameters
+    ----------
+    model, x, samples, sizes, layer
+        As in `fc1_profiles`.
+    promise : Promise
+        What holds for each sample.
+    noise : callable, optional
+        ``noise(client, count)`` returns standard normal numbers [count] for the client at that
+        place; by default `unpredictable_normal`. Give another one only to simulate.
+
+    Returns
+    -------
+    float32 [m, min(Q, 64)]
+        One profile a client.
+    """
+    scales = [promise.noise(int(n)) for n in sizes]
+    draw = noise or (lambda _, count: unpredictable_normal(count))
+    clean = bounded_profiles(model, x, samples, sizes, layer=layer)
+    noisy = [
+        mean + scale * draw(client, len(mean))
+        for client, (mean, scale) in enumerate(zip(clean, scales, strict=True))
+    ]
+    return np.array(noisy, np.float32)
+
+
+def bounded_profiles(
+    model: nn.Module, x: Tensor, samples: Tensor, sizes: Tensor, *, layer: str | None = None
+) -> NDArray[np.float64]:
+    """Return the means of φ, float64 [m, min(Q, 64)]: private profiles before the noise."""
+    training = model.training
+    # In training mode a batch norm would mix samples, and the bound would not hold.
+    model.eval()
+    try:
+        features = _Features(_reference(model, x, layer))
+        means = fc1_profiles(model, x, samples, sizes, layer=layer, each=features)
+    finally:
+        model.train(training)
+    return means.cpu().numpy()
+
+
+class _Features:
+    """φ: centred at `centre`, projected, of length 1."""
+
+    def __init__(self, centre: Tensor) -> None:
+        width = len(centre)
+        self._centre = centre
+        self._directions: Tensor | None = None
+        if width > DIRECTIONS:
+            drawn = generator(0, "private profile").standard_normal((width, DIRECTIONS))
+            self._directions = torch.from_numpy(np.linalg.qr(drawn)[0]).to(centre)
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        """Return φ of `outputs` [n, Q], float64 [n, q]; of length 0 where they are not finite."""
+        centred = outputs - self._centre
+        if self._directions is not None:
+            centred = centred @ self._directions
+        unit = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+        return torch.where(unit.isfinite().all(dim=1, keepdim=True), unit, 0.0)
+
+
+def _reference(model: nn.Module, x: Tensor, layer: str | None) -> Tensor:
+    """Return the layer's mean output on standard normal inputs; 0 if inputs are not numbers."""
+    shape = (_REFERENCE_INPUTS, *x.shape[1:])
+    if x.is_floating_point():
+        drawn = generator(0, "private profile centre").standard_normal(shape)
+        inputs = torch.from_numpy(drawn).to(x)
+    else:
+        inputs = torch.zeros(shape, dtype=x.dtype, device=x.device)
+    everything = torch.arange(_REFERENCE_INPUTS, device=x.device)
+    count = torch.tensor([_REFERENCE_INPUTS], device=x.device)
+    centre = fc1_profiles(model, inputs, everything, count, layer=layer)[0].double()
+    usable = x.is_floating_point() and bool(centre.isfinite().all())
+    return centre if usable else torch.zeros_like(centre)
