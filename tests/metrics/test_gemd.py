@@ -8,7 +8,7 @@ from scipy.stats import hypergeom
 
 from fedcohort.errors import InvalidInputError, NoClientsAvailableError, UnknownClientError
 from fedcohort.federation import build_federation, load_dataset
-from fedcohort.metrics import gemd, gemd_of_cohorts
+from fedcohort.metrics import gemd, gemd_from, gemd_of_cohorts
 
 COUNTS = np.array([[10, 0], [0, 30], [5, 5]])
 
@@ -108,3 +108,12 @@ def test_uniform_cohorts_on_mnist_at_full_skew():
     mean = gemd_of_cohorts(federation.label_counts, cohorts).mean()
     assert mean == pytest.approx(expected_uniform_gemd(), abs=0.01)
     assert mean == pytest.approx(0.66, abs=0.015)
+
+
+def test_gemd_from_everyones_distribution_is_gemd():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 30, (50, 7))
+    everyone = counts.sum(0) / counts.sum()
+    for _ in range(20):
+        ids = rng.integers(50, size=6)
+        assert gemd_from(everyone, counts[ids]) == gemd(counts, ids)
