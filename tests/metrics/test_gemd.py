@@ -8,7 +8,7 @@ from scipy.stats import hypergeom
 
 from fedcohort.errors import InvalidInputError, NoClientsAvailableError, UnknownClientError
 from fedcohort.federation import build_federation, load_dataset
-from fedcohort.metrics import gemd, gemd_of_cohorts
+from fedcohort.metrics import gemd, gemd_from, gemd_of_cohorts
 
 COUNTS = np.array([[10, 0], [0, 30], [5, 5]])
 
@@ -114,3 +114,12 @@ def test_counts_that_cannot_be_summed_are_refused():
     with pytest.raises(InvalidInputError, match="cannot be summed"):
         gemd([[1e308, 1e308], [1.0, 2.0]], [0])
     assert 0 <= gemd([[1e300, 1e300], [1.0, 2.0]], [1]) <= 2
+
+
+def test_gemd_from_everyones_distribution_is_gemd():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 30, (50, 7))
+    everyone = counts.sum(0) / counts.sum()
+    for _ in range(20):
+        ids = rng.integers(50, size=6)
+        assert gemd_from(everyone, counts[ids]) == gemd(counts, ids)

@@ -107,3 +107,18 @@ def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
         used,
     )
     assert torch.allclose(moved["w"], torch.tensor([[2.0, 2.0], [0.0, 0.0]]))
+
+
+def test_small_and_large_models_are_averaged_alike(setting, monkeypatch):
+    model, stacked, jobs, data, pool = setting
+    local = train_batched(model, stacked, jobs, data, pool, LocalWork(8, 0.1)).parameters
+    local["fc2.bias"][1, 3] = float("nan")
+    slots, weights = torch.tensor([[0, 3], [1, 2]]), torch.full((2, 2), 0.5).double()
+    found = []
+    for few in (2**20, 0):
+        monkeypatch.setattr("fedcohort.training.aggregation._FEW_VALUES", few)
+        used = usable(local)
+        assert used.tolist() == [True, False, True, True]
+        found.append(aggregate(stacked, local, slots, weights, used))
+    for name, values in found[0].items():
+        assert torch.equal(values, found[1][name])

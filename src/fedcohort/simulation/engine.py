@@ -546,7 +546,6 @@ def _workload(configs: Sequence[RunConfig], dataset: Dataset) -> Workload:
         classes=dataset.classes,
         batch=min(samples, shared.batch_size or samples),
         jobs=sum(config.cohort for config in configs),
-        momentum=shared.momentum > 0,
     )
 
 

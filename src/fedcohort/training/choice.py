@@ -10,6 +10,7 @@ is repeated or resumed there is trained the same way again, and has the same res
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import platform
 import time
@@ -32,8 +33,8 @@ from fedcohort.training.workers import Workers
 _VERSION = 1
 _MEASURED_FLOPS = 3e9
 _MEASURED_JOBS = 32
-_TRIALS = 3
-# A way that is slower than the best one by this factor in its first trial is not tried again.
+_TRIALS = 4
+# A way that is slower than the best one by this factor is not tried again.
 _HOPELESS = 3.0
 # A less likely way must be faster by this factor: other programs disturb a measurement.
 _CLEARLY = 1.25
@@ -57,15 +58,12 @@ class Workload:
         Samples a step.
     jobs : int
         Local trainings at once.
-    momentum : bool
-        Whether there is any.
     """
 
     input_shape: tuple[int, ...]
     classes: int
     batch: int
     jobs: int
-    momentum: bool
 
     def rounded(self) -> "Workload":
         """Return the one that stands for all similar ones: sizes are powers of two."""
@@ -112,17 +110,16 @@ def _trainers(model: nn.Module, workload: Workload) -> dict[str, Trainer]:
 
 
 def _fastest(trainers: dict[str, Trainer], model: nn.Module, workload: Workload) -> str:
+    """Measure, all ways by turns, so that other programs disturb all of them alike."""
     problem = _problem(model, workload)
-    best: dict[str, float] = {}
-    for name, trainer in trainers.items():
-        for trial in range(_TRIALS):
-            began = time.perf_counter()
-            trainer(*problem)
-            seconds = time.perf_counter() - began
-            best[name] = min(best.get(name, seconds), seconds)
-            # The first trial of all also warms PyTorch up.
-            if trial == 0 and len(best) > 1 and seconds > _HOPELESS * min(best.values()):
-                break
+    best = dict.fromkeys(trainers, math.inf)
+    for _ in range(_TRIALS):
+        for name, trainer in trainers.items():
+            # The first trial of each also warms it up, but shows what is hopeless.
+            if best[name] == math.inf or best[name] <= _HOPELESS * min(best.values()):
+                began = time.perf_counter()
+                trainer(*problem)
+                best[name] = min(best[name], time.perf_counter() - began)
     close = _CLEARLY * min(best.values())
     return next(name for name in trainers if best[name] <= close)
 
@@ -141,7 +138,7 @@ def _problem(
     stacked = {name: p.detach()[None].clone() for name, p in model.named_parameters()}
     nothing = torch.zeros(jobs, dtype=torch.int64)
     each = Jobs(nothing, nothing, nothing + batch, nothing, torch.ones(jobs, dtype=torch.float64))
-    work = LocalWork(batch, 0.0, 0.5 if workload.momentum else 0.0)
+    work = LocalWork(batch, lr=0.0)
     return model, stacked, each, (x, y), torch.arange(batch), work
 
 

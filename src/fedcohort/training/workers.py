@@ -66,6 +66,8 @@ def _pool(count: int, threads: int, _process: int) -> ThreadPoolExecutor:
     ready = threading.Barrier(count + 1)
 
     def prepare() -> None:
+        # Asked first, because a thread's first question resets what was set before it.
+        torch.get_num_threads()
         torch.set_num_threads(threads)
         ready.wait()
 
