@@ -217,3 +217,15 @@ def test_the_search_ends_where_a_perfect_match_is_rounded_below_zero():
         kinds = np.concatenate([two, -two.sum(axis=0, keepdims=True)])
         chosen = _swap(np.tile(kinds, (2, 1)), np.ones(6), 3, 0, _Impatient(seed))
         assert sorted(chosen % 3) == [0, 1, 2]
+
+
+def test_a_newcomer_far_outside_leaves_coordinates_that_can_be_squared():
+    profiles = np.random.default_rng(0).normal(size=(12, 3))
+    selector = make_selector("match", weights="matched").fit(profiles)
+    rng = np.random.default_rng(0)
+    selector.select(4, rng=rng)
+    selector.join([12, 13], np.array([[1e300, -1e300, 5.0], [1e308, 1.0, 1e308]]))
+    for _ in range(10):
+        cohort = selector.select(4, rng=rng)
+        assert np.isfinite(cohort.weights).all()
+        assert len(set(cohort.ids.tolist())) == 4

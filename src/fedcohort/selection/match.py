@@ -42,6 +42,8 @@ _GAIN = 1e-9
 _GAIN_OF_A_PASS = 1e-2
 # Rounds that a client may lead by, in standard deviations of uniform sampling.
 _LEAD = 0.5
+# Coordinates whose squares can still be summed.
+_LARGEST = 1e100
 # No client gets more than this many times its share of the data.
 _LARGEST_WEIGHT = 2.0
 
@@ -248,8 +250,11 @@ class _Basis:
 
     def project(self, profiles: NDArray[Any]) -> Floats:
         """Return the coordinates [m, r] of profiles [m, Q] along the directions."""
-        projected: Floats = (profiles / self.unit - self.centre) @ self.directions.T
-        return projected
+        with np.errstate(over="ignore", invalid="ignore"):
+            projected = (profiles / self.unit - self.centre) @ self.directions.T
+        # Whoever is so far outside may be anywhere out there.
+        far: Floats = np.nan_to_num(projected, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
+        return np.clip(far, -_LARGEST, _LARGEST)
 
     def scales(self, k: int) -> Floats:
         """Return √λ / (λ + ρ) for each direction."""
