@@ -52,6 +52,9 @@ def test_rounds_and_bytes_to_target_count_up_to_the_mean_curves_round(store):
     assert summary.bytes_to_target == round(np.mean(sent))
     assert summary.total_bytes == round(np.mean(np.sum(down, axis=1) + np.sum(up, axis=1)))
     assert summary.bytes_to_target <= summary.total_bytes
+    elapsed = np.sum(np.array(by_hand(store, "dp3s", "elapsed"))[:, : reached + 1], axis=1)
+    assert summary.time_to_target == pytest.approx(elapsed.mean())
+    assert summary.time_to_target > 0
     for seed, curve in enumerate(by_hand(store, "dp3s", "train_accuracy")):
         first = next((t for t, accuracy in enumerate(curve) if accuracy >= target), None)
         assert summary.rounds_to_target_by_seed[seed] == first

@@ -83,6 +83,8 @@ class Summary:
         In the order of `seeds`; empty without a target.
     bytes_to_target : int or None
         Sent both ways until the mean curve's round, mean over seeds.
+    time_to_target : float or None
+        Simulated time until that round, mean over seeds, in passes of a median client.
     total_bytes : int
         Sent both ways in all rounds, mean over seeds.
     participation : int64 array, shape [S, C]
@@ -122,6 +124,7 @@ class Summary:
     interval: RoundsInterval | None
     rounds_to_target_by_seed: tuple[int | None, ...]
     bytes_to_target: int | None
+    time_to_target: float | None
     total_bytes: int
     participation: npt.NDArray[np.int64]
     participation_variation: float | None
@@ -221,6 +224,7 @@ def _summarise(
         interval=interval,
         rounds_to_target_by_seed=by_seed,
         bytes_to_target=None if reached is None else _bytes(runs, reached),
+        time_to_target=None if reached is None else _elapsed(runs, reached),
         total_bytes=_bytes(runs, rounds),
         participation=counts,
         participation_variation=(
@@ -257,6 +261,10 @@ def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.i
 def _bytes(runs: Sequence[Sequence[RoundRecord]], last: int) -> int:
     sent = [sum(r.bytes_down + r.bytes_up for r in run if r.round <= last) for run in runs]
     return round(sum(sent) / len(sent))
+
+
+def _elapsed(runs: Sequence[Sequence[RoundRecord]], last: int) -> float:
+    return sum(r.elapsed for run in runs for r in run if r.round <= last) / len(runs)
 
 
 def _mean(runs: Sequence[Sequence[RoundRecord]], field: str) -> float:
@@ -324,6 +332,7 @@ def _result(summary: Summary) -> dict[str, Any]:
         "gemd": summary.gemd,
         "gemd_sd": summary.gemd_sd,
         "bytes_to_target": summary.bytes_to_target,
+        "time_to_target": summary.time_to_target,
         "total_bytes": summary.total_bytes,
         "participation_variation": summary.participation_variation,
         "seconds_per_round": summary.seconds_per_round,
