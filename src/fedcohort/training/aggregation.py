@@ -11,9 +11,11 @@ _FEW_VALUES = 2**20
 
 def usable(local: Parameters) -> Tensor:
     """Tell which of M local models are finite throughout: bool [M]."""
-    if _values(local) <= _FEW_VALUES:
-        return _joined(local).isfinite().all(1)
-    return torch.stack([values.flatten(1).isfinite().all(1) for values in local.values()]).all(0)
+    small = _values(local) <= _FEW_VALUES
+    flat = [_joined(local)] if small else [values.flatten(1) for values in local.values()]
+    # What is not a number is the largest and the smallest of all.
+    extremes = [extreme for values in flat for extreme in (values.amax(1), values.amin(1))]
+    return torch.stack(extremes).isfinite().all(0)
 
 
 def aggregate(
@@ -55,8 +57,8 @@ def _moved(values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: 
     finite = torch.where(used[:, None], local, 0.0)
     moved = flat.clone()
     # Slot after slot, so that a model's sum does not depend on what it is computed beside.
-    for place, share in zip(places.T, mixing.T, strict=True):
-        moved.addcmul_(finite[place] - flat, share[:, None])
+    for place, share in zip(places.T, mixing.T.unsqueeze(2), strict=True):
+        moved.addcmul_(finite[place] - flat, share)
     return moved.view_as(values)
 
 

@@ -6,7 +6,9 @@ channels-last tensors, one model a worker, no optimiser object, no number read b
 
 import copy
 import dataclasses
+import functools
 import queue
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedcohort.training.chain import forward, read_chain
+from fedcohort.training.fused.layers import Layer
 from fedcohort.training.local import Parameters, Trained
 from fedcohort.training.plan import Jobs, LocalWork, make_plan
 from fedcohort.training.workers import Workers
@@ -51,8 +54,8 @@ class PerClient:
         plan = make_plan(jobs, pool, work)
         counts = (plan.weight > 0).sum(2)
         names = [name for name, _ in model.named_parameters()]
-        local = {name: torch.empty_like(stacked[name][jobs.model]) for name in names}
-        replicas = replicate(model, data[0].shape[1:], min(self.workers.count, len(jobs)))
+        local = {n: v.new_empty(len(jobs), *v.shape[1:]) for n, v in stacked.items()}
+        replicas = replicas_of(model, data[0].shape[1:], self.workers.count)
         starts, steps = jobs.model.tolist(), counts.T.tolist()
         losses = torch.empty(len(jobs), dtype=torch.float64)
 
@@ -95,18 +98,35 @@ class Replica:
         torch._foreach_copy_(self.parameters, list(values))
 
 
-def replicate(
+def replicas_of(
     model: nn.Module, input_shape: Sequence[int], count: int
 ) -> "queue.SimpleQueue[Replica]":
-    """Return `count` copies of a model for workers to take and put back."""
-    layers = read_chain(model, input_shape)
-    replicas: queue.SimpleQueue[Replica] = queue.SimpleQueue()
-    for _ in range(count):
-        own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        named = dict(own.named_parameters())
-        run = own if layers is None else lambda x, named=named: forward(layers, named, x)
-        replicas.put(Replica(list(named.values()), run))
+    """Return copies of a model, at least `count` of them, for workers to take and put back.
+
+    They are kept as long as the model: making them anew each time would cost the memory of their
+    parameters and the tracing of the model's code.
+    """
+    replicas, dtype = _replicas.get(model, (None, None))
+    if replicas is None or replicas.qsize() < count or dtype != next(model.parameters()).dtype:
+        layers = read_chain(model, input_shape)
+        replicas = queue.SimpleQueue()
+        for _ in range(count):
+            replicas.put(_replica(model, layers))
+        _replicas[model] = replicas, next(model.parameters()).dtype
     return replicas
+
+
+_replicas: weakref.WeakKeyDictionary[
+    nn.Module, tuple["queue.SimpleQueue[Replica]", torch.dtype]
+] = weakref.WeakKeyDictionary()
+
+
+def _replica(model: nn.Module, layers: tuple[Layer, ...] | None) -> Replica:
+    own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    named = dict(own.named_parameters())
+    if layers is None:
+        return Replica(list(named.values()), own)
+    return Replica(list(named.values()), functools.partial(forward, layers, named))
 
 
 def _descend(

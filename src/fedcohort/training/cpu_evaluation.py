@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedcohort.training.clients import replicate
+from fedcohort.training.clients import replicas_of
 from fedcohort.training.local import Parameters
 from fedcohort.training.workers import Workers
 
@@ -31,7 +31,7 @@ def evaluate_on_cpu(
     x, y = data
     runs = next(iter(stacked.values())).shape[0]
     workers = Workers(torch.get_num_threads(), 1)
-    replicas = replicate(model, x.shape[1:], workers.count)
+    replicas = replicas_of(model, x.shape[1:], workers.count)
     names = [name for name, _ in model.named_parameters()]
     parts = list(zip(torch.split(x, _SAMPLES_A_PART), torch.split(y, _SAMPLES_A_PART), strict=True))
 
