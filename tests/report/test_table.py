@@ -5,6 +5,7 @@ from rich.console import Console
 
 from fedcohort.report import summarise
 from fedcohort.report.table import results_table
+from fedcohort.simulation import RunConfig, Store, simulate
 
 
 def printed(store, width, target=0.3):
@@ -58,3 +59,13 @@ def test_each_skew_is_a_section(varied_store):
 
 def test_no_rounds_is_said(store, copy_runs):
     assert "No round is finished" in printed(copy_runs(store, keep=lambda *_: False), 80)
+
+
+def test_how_accuracy_was_measured_is_said(store, tmp_path):
+    assert "evaluated" not in printed(store, 120)
+    sparse = RunConfig(clients=20, cohort=5, rounds=4, eval_every=2, eval_samples=100)
+    with Store(tmp_path) as other:
+        simulate([sparse], other)
+        text = " ".join(printed(other, 120).split())
+    assert "evaluated every 2 rounds" in text
+    assert "training accuracy on 100 samples between the first and the last round" in text
