@@ -6,6 +6,7 @@ from rich.console import Console
 
 from fedcohort.report import summarise
 from fedcohort.report.table import results_table
+from fedcohort.simulation import RunConfig, Store, simulate
 
 
 def printed(store, width, target=0.3):
@@ -70,3 +71,13 @@ def test_what_profiles_promise_is_said_below(store):
     console.print(results_table(summaries))
     assert "profiles are (ε = 8, δ = 1e-05)-private for each sample" in console.file.getvalue()
     assert "private" not in printed(store, 160)
+
+
+def test_how_accuracy_was_measured_is_said(store, tmp_path):
+    assert "evaluated" not in printed(store, 120)
+    sparse = RunConfig(clients=20, cohort=5, rounds=4, eval_every=2, eval_samples=100)
+    with Store(tmp_path) as other:
+        simulate([sparse], other)
+        text = " ".join(printed(other, 120).split())
+    assert "evaluated every 2 rounds" in text
+    assert "training accuracy on 100 samples between the first and the last round" in text

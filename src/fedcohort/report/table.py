@@ -130,6 +130,13 @@ def _caption(members: Sequence[Summary]) -> str:
     promises = {s.config.promise for s in members}
     if len(promises) == 1 and (promise := promises.pop()) is not None:
         notes.append(str(promise))
+    every = sorted({s.config.eval_every for s in members})
+    if every != [1]:
+        notes.append(f"evaluated every {_span(every, 'round')}")
+    sizes = sorted({s.train_evaluated_on for s in members if s.train_on_subset})
+    if sizes:
+        between = "between the first and the last round"
+        notes.append(f"training accuracy on {_span(sizes, 'sample')} {between}")
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):
