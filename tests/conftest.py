@@ -8,6 +8,10 @@ import pytest
 
 from fedcohort.federation import load_dataset
 
+# The GPU's kernels run in Triton's interpreter: slow, but on any machine. Triton reads this when it is
+# first imported, by whichever test that is.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # The helpers beside the tests are imported by their plain name.
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
