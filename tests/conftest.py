@@ -8,8 +8,8 @@ import pytest
 
 from fedcohort.federation import load_dataset
 
-# The GPU's kernels run in Triton's interpreter: slow, but on any machine. Triton reads this when it is
-# first imported, by whichever test that is.
+# The GPU's kernels run in Triton's interpreter: slow, but on any machine. Triton reads this when it
+# is first imported, by whichever test that is.
 os.environ["TRITON_INTERPRET"] = "1"
 
 # The helpers beside the tests are imported by their plain name.
