@@ -305,6 +305,9 @@ class Lockstep:
         for part, training in zip(self._parts, trainings, strict=True):
             outcomes += self._conclude(part, assignments[part.start : part.stop], training)
         scores = _fetch(evaluations) if scored else [{}] * len(self._runs)
+        if last:
+            for run in self._runs:
+                run.listen()
         seconds = (time.perf_counter() - began) / len(self._runs)
         records = [
             RoundRecord(
@@ -459,6 +462,7 @@ class Lockstep:
             to_device(torch.from_numpy(slots), self._device),
             to_device(torch.from_numpy(weights), self._device),
             used,
+            self._backend.move,
         )
         self._move(part, moved)
         landed = to_host(used), to_host(trained.losses)

@@ -1,9 +1,16 @@
 """The server's step: from local models to the next global ones."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from fedcohort.training.local import Parameters
+
+Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""Moves one parameter [R, ...] of the global models: (values, local [M, ...], places int64 [R, k],
+mixing float32 [R, k], used bool [M]) → values + Σ mixing · (local[places] - values). What is not
+`used` has mixing 0."""
 
 # Models of no more values than this in all are worked on as one matrix: fewer, larger operations.
 _FEW_VALUES = 2**20
@@ -19,7 +26,12 @@ def usable(local: Parameters) -> Tensor:
 
 
 def aggregate(
-    stacked: Parameters, local: Parameters, slots: Tensor, weights: Tensor, used: Tensor
+    stacked: Parameters,
+    local: Parameters,
+    slots: Tensor,
+    weights: Tensor,
+    used: Tensor,
+    move: Move | None = None,
 ) -> Parameters:
     """Move each global model by the weighted mean of its clients' updates.
 
@@ -36,25 +48,30 @@ def aggregate(
     used : bool [M]
         Who counts. The others' weight goes to the rest of their cohort, in proportion; a global
         model of which nobody counts stays as it is.
+    move : Move, optional
+        How a parameter is moved; by default by PyTorch's operations.
     """
     counted = (slots >= 0) & used[slots.clamp(min=0)]
     intended, present = weights.sum(1), (weights * counted).sum(1)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
     mixing = (weights * counted * scale[:, None]).float()
     places = slots.clamp(min=0)
-    if _values(local) > _FEW_VALUES:
-        return {n: _moved(v, local[n].flatten(1), places, mixing, used) for n, v in stacked.items()}
+    if move is not None or _values(local) > _FEW_VALUES:
+        move = move or move_slotwise
+        return {n: move(v, local[n], places, mixing, used) for n, v in stacked.items()}
     widths = [values[0].numel() for values in stacked.values()]
-    joined = _moved(_joined(stacked), _joined(local), places, mixing, used)
+    joined = move_slotwise(_joined(stacked), _joined(local), places, mixing, used)
     parts = torch.split(joined, widths, dim=1)
     return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}
 
 
-def _moved(values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor) -> Tensor:
-    """Move one parameter [R, ...] of the global models towards the local ones [M, size]."""
+def move_slotwise(
+    values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor
+) -> Tensor:
+    """Move one parameter of the global models; a `Move`."""
     flat = values.flatten(1)
     # What does not count may not even be a number, and 0 times that is not 0.
-    finite = torch.where(used[:, None], local, 0.0)
+    finite = torch.where(used[:, None], local.flatten(1), 0.0)
     moved = flat.clone()
     # Slot after slot, so that a model's sum does not depend on what it is computed beside.
     for place, share in zip(places.T, mixing.T.unsqueeze(2), strict=True):

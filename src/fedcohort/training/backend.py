@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from fedcohort.training.aggregation import Move
 from fedcohort.training.choice import Workload, choose_trainer
 from fedcohort.training.cpu_evaluation import evaluate_on_cpu
 from fedcohort.training.evaluation import evaluate
@@ -32,11 +33,14 @@ class Backend:
         Local training.
     evaluate : callable
         (model, stacked, data) → accuracy and mean loss of R global models, float64 [R] each.
+    move : Move, optional
+        How global models are moved towards local ones, where PyTorch's operations are too slow.
     """
 
     name: str
     train: Trainer
     evaluate: Evaluate
+    move: Move | None = None
 
 
 ONE_BY_ONE = Backend("sequential", train_sequential, functools.partial(evaluate, batched=False))
@@ -74,6 +78,7 @@ def _fused(model: nn.Module, input_shape: tuple[int, ...]) -> Backend | None:
 
     try:
         layers = recognise(model, input_shape)
+        from fedcohort.training.fused.averaging import move_fused
         from fedcohort.training.fused.trainer import FusedTrainer
     except (UnsupportedModelError, ImportError) as error:
         why = "Triton is missing" if isinstance(error, ImportError) else str(error)
@@ -91,4 +96,4 @@ def _fused(model: nn.Module, input_shape: tuple[int, ...]) -> Backend | None:
     ) -> tuple[Tensor, Tensor]:
         return trainer.evaluate(stacked, data)
 
-    return Backend("fused", trainer, score)
+    return Backend("fused", trainer, score, move_fused)

@@ -6,7 +6,9 @@ from torch import nn
 
 pytest.importorskip("triton", reason="Triton, whose interpreter these tests use, is for Linux")
 
+from fedcohort.training.aggregation import aggregate
 from fedcohort.training.evaluation import evaluate
+from fedcohort.training.fused.averaging import move_fused
 from fedcohort.training.fused.layers import Convolution, UnsupportedModelError, recognise
 from fedcohort.training.fused.trainer import FusedTrainer, bytes_a_model
 from fedcohort.training.local import train_sequential
@@ -107,6 +109,22 @@ def test_evaluation_agrees_with_the_loop_in_pieces_too(monkeypatch):
         accuracy, loss = FusedTrainer(layers, torch.float32).evaluate(stacked, data)
         assert accuracy.tolist() == expected[0].tolist()
         assert loss.tolist() == pytest.approx(expected[1].tolist(), abs=1e-6)
+
+
+def test_global_models_are_moved_as_by_the_reference():
+    _, stacked, _, _ = _setting(SmallCNN, (1, 8, 8))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        local = {n: torch.randn(5, *v.shape[1:]) for n, v in stacked.items()}
+    local["fc1.weight"][3] = float("nan")
+    slots = torch.tensor([[0, 3, 4], [1, 2, -1]])
+    weights = torch.tensor([[0.5, 0.2, 0.3], [0.9, 0.1, 0.0]], dtype=torch.float64)
+    used = torch.tensor([True, True, True, False, True])
+    moved = aggregate(stacked, local, slots, weights, used, move_fused)
+    expected = aggregate(stacked, local, slots, weights, used)
+    for name, values in expected.items():
+        assert not torch.equal(values, stacked[name])
+        torch.testing.assert_close(moved[name], values, rtol=1e-6, atol=1e-6)
 
 
 def test_layers_are_recognised_however_they_are_written():

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def conv_forward(
     x, sample, step, count, w, y, winner, jobs, batch,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
@@ -102,7 +102,7 @@ def _descend(
         tl.store(work + at, moved.to(work.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def unpool(
     dy, winner, step, count, dense, jobs, batch,
     PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, N: tl.constexpr, NP: tl.constexpr,
@@ -133,7 +133,7 @@ def unpool(
         )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def conv_update(
     x, sample, step, count, dense, master, work, velocity, anchor, lr, momentum, proximal,
     jobs, batch,
@@ -192,7 +192,7 @@ def conv_update(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def conv_backward(
     dense, step, count, w, dx, jobs, batch,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
@@ -243,7 +243,7 @@ def conv_backward(
     tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=live[:, None] & (c < C)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def patch_forward(
     x, sample, step, count, w, y, winner, jobs, batch,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
@@ -295,7 +295,7 @@ def patch_forward(
         tl.store(winner + at, which.to(tl.int8), mask=kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def patch_gradient(
     x, sample, step, count, dy, winner, gradient, jobs, batch,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
@@ -345,7 +345,7 @@ def patch_gradient(
     tl.store(gradient + at, acc)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def patch_update(
     step, count, gradient, master, work, velocity, anchor, lr, momentum, proximal, jobs,
     C: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, N: tl.constexpr, NP: tl.constexpr,
@@ -384,7 +384,7 @@ def patch_update(
         tl.store(work + at, moved.to(work.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def linear(
     x, sample, step, count, w, bias, mask, y, jobs, batch,
     K: tl.constexpr, N: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr,
@@ -434,7 +434,7 @@ def linear(
     tl.store(y + at, acc.to(y.dtype.element_ty), mask=kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def linear_update(
     x, sample, step, count, dy, master, work, velocity, anchor,
     bias, bias_work, bias_velocity, bias_anchor, lr, momentum, proximal, jobs, batch,
@@ -489,7 +489,7 @@ def linear_update(
             )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["jobs"])
 def cross_entropy(
     logits, labels, sample, step, count, gradient, loss, right, jobs, batch,
     N: tl.constexpr, NP: tl.constexpr, SHARED: tl.constexpr, TRAIN: tl.constexpr,
@@ -529,3 +529,26 @@ def cross_entropy(
     tl.store(loss + m, tl.load(loss + m) + total)
     if not TRAIN:
         tl.store(right + m, tl.load(right + m) + hits)
+
+
+@triton.jit(do_not_specialize=["slots"])
+def average(
+    before, local, places, mixing, after, slots,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Move models [R, SIZE] by the weighted differences of local models [M, SIZE] from them.
+
+    Slot after slot: places int64 [R, slots] says which local model, mixing float32 its weight.
+    One of weight 0 is not read, for it may not even be a number.
+    """
+    r = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < SIZE
+    start = tl.load(before + r * SIZE + at, mask=inside, other=0.0)
+    moved = start
+    for slot in range(slots):
+        share = tl.load(mixing + r * slots + slot)
+        if share != 0:
+            place = tl.load(places + r * slots + slot)
+            moved += share * (tl.load(local + place * SIZE + at, mask=inside, other=0.0) - start)
+    tl.store(after + r * SIZE + at, moved, mask=inside)

@@ -14,7 +14,7 @@ from fedcohort.training.local import Parameters, Trained
 from fedcohort.training.plan import Jobs, LocalWork, Plan, make_plan, to_device
 
 _KEPT_PROGRAMS = 12
-_EVALUATION_BYTES = 4 << 30
+_EVALUATION_BYTES = 1 << 30
 
 
 class FusedTrainer:
@@ -121,7 +121,9 @@ class FusedTrainer:
         images, labels = self._inputs(data[0]), data[1]
         runs, total, device = len(next(iter(stacked.values()))), len(labels), images.device
         widest = sum(layer.outputs for layer in self._layers) * self._dtype.itemsize
-        batch = max(1, min(total, _EVALUATION_BYTES // (widest * runs)))
+        pieces = -(-total * widest * runs // _EVALUATION_BYTES)
+        # Kernels are compiled anew for a batch that 16 does not divide.
+        batch = -(-total // (16 * pieces)) * 16
         network = self._evaluators.get((runs, batch))
         if network is None:
             space = Space(runs, batch, self._dtype, device, training=False)
