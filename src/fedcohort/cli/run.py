@@ -103,8 +103,8 @@ def do_study(
         Where to log to besides.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
-    where = device_for(study.configs, device)
     wanted = study.only(parts).configs if parts else study.configs
+    where = device_for(wanted, device)
     # All that can be wrong with the input is found before the folder is made.
     datasets = load_datasets(study.configs)
     with open_logs(logs) as log, Store(out) as store:
