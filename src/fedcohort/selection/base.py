@@ -242,6 +242,11 @@ class Selector(ABC):
         hears = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
         return type(self).observe is Selector.observe and not hears
 
+    @property
+    def asks(self) -> bool:
+        """Whether it may have to hear of clients before it chooses."""
+        return type(self).ask is not Selector.ask or self.asks_newcomers is not None
+
     # -- saving ----------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:

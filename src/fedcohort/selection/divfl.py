@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, OneOf, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
+from fedcohort.selection.update_products import UpdateSelector
 
 
 @register("divfl")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class DivFL(Selector):
+class DivFL(UpdateSelector):
     """Choose clients whose updates stand for everyone's.
 
     Parameters
@@ -39,7 +40,6 @@ class DivFL(Selector):
     share: float = parameter(0.1, Interval(0, 1, closed="right"))
     weights: str = parameter("size", OneOf("size", "represented"))
 
-    needs = frozenset({Need.UPDATE})
     asks_newcomers = Need.UPDATE
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
@@ -54,22 +54,19 @@ class DivFL(Selector):
 
     def _distances(self, rows: Rows) -> Floats:
         """Return how far the updates of all clients are from those of `rows`, [C, m]."""
-        if Need.UPDATE.value not in self._roster:
+        known = self._known()
+        if not known.any():
             return np.zeros((len(self._roster), len(rows)))
-        updates = self._roster[Need.UPDATE.value]
-        known = ~np.isnan(updates[:, 0])
+        products = self._inner_products()[np.ix_(known, known)]
         # Around the mean, an average client, which is what an unknown one counts as, is 0.
-        centred = np.zeros_like(updates)
-        np.subtract(updates, updates[known].mean(axis=0), out=centred, where=known[:, None])
-        return _euclidean(centred, rows)
-
-
-def _euclidean(points: NDArray[np.floating], rows: Rows) -> Floats:
-    gram = (points @ points[rows].T).astype(np.float64)
-    squares = np.einsum("cd,cd->c", points, points).astype(np.float64)
-    distances: Floats = np.sqrt(np.maximum(squares[:, None] + squares[rows] - 2 * gram, 0.0))
-    distances[rows, np.arange(len(rows))] = 0.0
-    return distances
+        means = products.mean(axis=0)
+        gram = np.zeros((len(known), len(known)))
+        gram[np.ix_(known, known)] = products - means - means[:, None] + means.mean()
+        squares = np.diag(gram)
+        distances: Floats = np.sqrt(
+            np.maximum(squares[:, None] + squares[rows] - 2 * gram[:, rows], 0.0)
+        )
+        return distances
 
 
 def stochastic_greedy(

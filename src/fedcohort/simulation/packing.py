@@ -58,8 +58,7 @@ def packer(
             dataset = datasets[group[0].dataset]
             by_seed = sorted(group, key=lambda config: config.seed)
             for part in _split(by_seed, dataset, _MOST_RUNS[device.type], memory):
-                # Last, so that they can compare updates while the others begin the next round.
-                part.sort(key=lambda config: Need.UPDATE in config.make_selector().needs)
+                part.sort(key=_turn)
                 cost = sum(_samples(config, dataset) for config in part)
                 packs.append(Pack(tuple(part), cost * dataset.x_train[0].size))
         return packs
@@ -87,6 +86,18 @@ def _split(
         trained += training
         saved += state
     return parts
+
+
+def _turn(config: RunConfig) -> int:
+    """Return when in a round a run's selector should have its turn.
+
+    Those that ask clients come first, while the device is not yet busy with others' training; those
+    that compare updates come last, and can do so while the others begin the next round.
+    """
+    selector = config.make_selector()
+    if Need.UPDATE in selector.needs:
+        return 2
+    return 0 if selector.asks else 1
 
 
 def _samples(config: RunConfig, dataset: Dataset) -> float:
