@@ -237,14 +237,14 @@ def export_study(
         Path, typer.Option("--to", help="FILE.csv, FILE.parquet, or a folder for all tables.")
     ],
     table: Annotated[
-        str, typer.Option(help="rounds, runs, summary or gains, where --to is a file.")
+        str, typer.Option(help="rounds, runs, summary, gains or standings; for one file.")
     ] = "rounds",
 ) -> None:
     """Write results as CSV or Parquet: all rounds, all runs, or a row a selector."""
     from fedcohort.cli.parsing import one_of
     from fedcohort.simulation import Store
 
-    one_of("--table", table, ("rounds", "runs", "summary", "gains"))
+    one_of("--table", table, ("rounds", "runs", "summary", "gains", "standings"))
     with Store.existing(folder) as store:
         from fedcohort.report.export import export
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import MissingPackageError
 from fedcohort.report.files import whole_file
+from fedcohort.report.leaderboard import standing_rows
 from fedcohort.report.regime import gain_rows
 from fedcohort.report.summary import Summary, summarise
 from fedcohort.report.wording import final
@@ -35,7 +36,7 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     to : path-like
         A file that ends in ``.csv`` or ``.parquet`` gets one table; anything else is a folder that
         gets all of them as CSV.
-    table : {"rounds", "runs", "summary", "gains"}
+    table : {"rounds", "runs", "summary", "gains", "standings"}
         Which one, of a single file.
 
     Returns
@@ -48,7 +49,7 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     if ending not in (".csv", ".parquet"):
         paths = []
         for name, rows in TABLES.items():
-            if name == "gains":
+            if name in _SPECIAL:
                 continue
             paths.append(path / f"{name}.csv")
             _write_csv(paths[-1], rows(store))
@@ -141,7 +142,10 @@ TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
     "runs": run_rows,
     "summary": summary_rows,
     "gains": gain_rows,
+    "standings": standing_rows,
 }
+# Made only when asked for by name: they are about special studies.
+_SPECIAL = ("gains", "standings")
 
 
 def _write_csv(path: Path, rows: Iterable[Row]) -> None:

@@ -10,6 +10,7 @@
 and, not in the paper, for a study that varies training settings:
 
     regime                what dp3s gains over fedavg against each setting
+    leaderboard           all selectors in all conditions
 
 M. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID Data. ICASSP 2023.
 """
@@ -39,6 +40,7 @@ from fedcohort.report.figure_runs import (
     widest_panel,
 )
 from fedcohort.report.grouping import dataset_title, skew_title
+from fedcohort.report.leaderboard import leaderboard_figure
 from fedcohort.report.palette import selector_styles
 from fedcohort.report.regime import regime_figure
 from fedcohort.report.summary import Summary, summarise
@@ -124,8 +126,11 @@ def write_figures(
         "kernels": _kernels,
         "initialisations": _initialisations,
     }
-    # Not of the paper: nobody misses it where training settings were not varied.
-    extras: dict[str, Callable[[_Material], Figure]] = {"regime": lambda m: regime_figure(m.store)}
+    # Not of the paper: nobody misses them where neither settings nor conditions were varied.
+    extras: dict[str, Callable[[_Material], Figure]] = {
+        "regime": lambda m: regime_figure(m.store),
+        "leaderboard": lambda m: leaderboard_figure(m.store),
+    }
     material = _Material(store, summarise(store, None))
     destination = Path(folder)
     destination.mkdir(parents=True, exist_ok=True)

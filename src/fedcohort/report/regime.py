@@ -33,6 +33,7 @@ SETTINGS = {
     "lr": "learning rate",
     "momentum": "momentum",
     "inputs": "inputs",
+    "init": "first weights",
 }
 SELECTOR, BASELINE = "dp3s", "fedavg"
 # MNIST, ξ = 1, rounds to 90 %: what the paper reports of its selector and of FedAvg.
@@ -77,7 +78,7 @@ def gains(store: Store) -> list[Gain]:
     by_setting: dict[RunConfig, dict[str, Summary]] = {}
     for summary in summarise(store, store.targets() or _TARGET):
         config = summary.config
-        if config.profile == "fc1" and config.init == "default" and summary.target is not None:
+        if config.profile == "fc1" and summary.target is not None:
             setting = dataclasses.replace(config, selector=BASELINE, seed=0)
             by_setting.setdefault(setting, {})[config.selector] = summary
     return [
@@ -219,7 +220,9 @@ def _against(axis: Axes, name: str, found: Sequence[Gain], colours: dict[str, st
 
 
 def _tick(value: Any) -> str:
-    return "full" if value is None else value if isinstance(value, str) else f"{value:g}"
+    if isinstance(value, str):
+        return value.replace("-", "\n")
+    return "full" if value is None else f"{value:g}"
 
 
 _FIRST: dict[str, Any] = {
@@ -228,6 +231,7 @@ _FIRST: dict[str, Any] = {
     "lr": 1.0,
     "momentum": 0.0,
     "inputs": "unit",
+    "init": "default",
 }
 
 

@@ -1,0 +1,225 @@
+"""The leaderboard: all selectors in all conditions, against uniform sampling.
+
+A selector's speed in a condition is fedavg's rounds to the target over its own; above 1 it is
+faster. One that never got there counts as having arrived in the round after the last. Its standing
+is the geometric mean over the conditions that all selectors share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from fedcohort.errors import InvalidInputError
+from fedcohort.report.figure_runs import NotInStoreError
+from fedcohort.report.grouping import dataset_title, skew_title
+from fedcohort.report.summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from fedcohort.simulation.config import RunConfig
+    from fedcohort.simulation.store import Store
+
+BASELINE = "fedavg"
+_FEWEST_SELECTORS, _FEWEST_CONDITIONS = 6, 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Standing:
+    """What one selector came to over all conditions.
+
+    Attributes
+    ----------
+    selector : str
+        Its name.
+    needs : tuple of str
+        What it must be told of clients.
+    cells : dict of Summary
+        By condition.
+    speed, least_speed : float
+        Geometric mean of the speeds, and the lowest.
+    bytes, time : float or None
+        Geometric means of bytes and simulated time to the target, over fedavg's, in the conditions
+        where both got there.
+    faster, slower : int
+        Conditions in which the 95 % interval of the difference in rounds to fedavg's leaves out 0.
+    """
+
+    selector: str
+    needs: tuple[str, ...]
+    cells: dict[str, Summary]
+    speed: float
+    least_speed: float
+    bytes: float | None
+    time: float | None
+    faster: int
+    slower: int
+
+
+def standings(store: Store) -> list[Standing]:
+    """Return all selectors' standings, the fastest first.
+
+    Raises
+    ------
+    NotInStoreError
+        When the store has no few conditions that many selectors share.
+    """
+    conditions = _conditions(summarise(store, store.targets()))
+    names = next(iter(conditions.values())).keys()
+    found = [
+        _standing(name, {title: cells[name] for title, cells in conditions.items()}, conditions)
+        for name in names
+    ]
+    return sorted(found, key=lambda standing: -standing.speed)
+
+
+def standing_rows(store: Store) -> list[dict[str, Any]]:
+    """Return the standings as a table.
+
+    Raises
+    ------
+    InvalidInputError
+        When the store has no leaderboard.
+    """
+    try:
+        found = standings(store)
+    except NotInStoreError as reason:
+        raise InvalidInputError(
+            f"There are no standings in {store.folder}: it has {reason}. Run a study such as"
+            " studies/leaderboard.toml first."
+        ) from None
+    rows = []
+    for place, s in enumerate(found, start=1):
+        cells = s.cells.values()
+        rows.append(
+            {
+                "place": place,
+                "selector": s.selector,
+                "needs": " ".join(s.needs),
+                "conditions": len(s.cells),
+                "speed": round(s.speed, 3),
+                "least_speed": round(s.least_speed, 3),
+                "faster": s.faster,
+                "slower": s.slower,
+                "bytes": None if s.bytes is None else round(s.bytes, 3),
+                "time": None if s.time is None else round(s.time, 3),
+                "gemd": round(float(np.mean([c.gemd for c in cells])), 4),
+                "participation_variation": round(
+                    float(np.mean([c.participation_variation for c in cells])), 3
+                ),
+                "selection_ms": round(
+                    float(np.median([1e3 * c.selection_seconds for c in cells])), 3
+                ),
+            }
+        )
+    return rows
+
+
+def condition_title(config: RunConfig) -> str:
+    """Say what is hard about a setting, such as ``ξ = 1, 30 % drop out``."""
+    words = [skew_title(config.dataset, config.skew)]
+    if config.size_spread:
+        words.append("unequal sizes")
+    if config.dropout:
+        words.append(f"{config.dropout:.0%} drop out".replace("%", " %"))
+    if config.speed_spread:
+        words.append("stragglers")
+    if config.availability != "always":
+        words.append(f"availability {config.availability}")
+    return ", ".join(words)
+
+
+def _conditions(summaries: Sequence[Summary]) -> dict[str, dict[str, Summary]]:
+    """Return summaries by condition and selector, where all selectors are finished."""
+    by_panel: dict[str, dict[str, Summary]] = {}
+    for s in summaries:
+        if s.target is not None and not s.unfinished:
+            by_panel.setdefault(s.panel, {})[s.label] = s
+    most = max((len(cells) for cells in by_panel.values()), default=0)
+    full = [cells for cells in by_panel.values() if len(cells) == most and BASELINE in cells]
+    if most < _FEWEST_SELECTORS or len(full) < _FEWEST_CONDITIONS:
+        raise NotInStoreError(
+            f"no {_FEWEST_CONDITIONS} conditions with a target and {_FEWEST_SELECTORS} selectors"
+        )
+    titled = {}
+    for cells in full:
+        config = cells[BASELINE].config
+        titled[f"{dataset_title(config.dataset)}, {condition_title(config)}"] = cells
+    return titled
+
+
+def _standing(
+    name: str, cells: dict[str, Summary], conditions: dict[str, dict[str, Summary]]
+) -> Standing:
+    pairs = [(own, conditions[title][BASELINE]) for title, own in cells.items()]
+    speeds = [_arrival(theirs) / max(_arrival(own), 1) for own, theirs in pairs]
+    compared = [own.comparison for own, _ in pairs if own.comparison is not None]
+    return Standing(
+        name,
+        tuple(sorted(n.value for n in pairs[0][0].config.make_selector().needs)),
+        cells,
+        float(np.exp(np.mean(np.log(speeds)))),
+        min(speeds),
+        _mean_ratio([(own.bytes_to_target, theirs.bytes_to_target) for own, theirs in pairs]),
+        _mean_ratio([(own.time_to_target, theirs.time_to_target) for own, theirs in pairs]),
+        sum(c.high < 0 for c in compared),
+        sum(c.low > 0 for c in compared),
+    )
+
+
+def _arrival(summary: Summary) -> int:
+    reached = summary.rounds_to_target
+    return summary.rounds + 1 if reached is None else reached
+
+
+def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    ratios = [a / b for a, b in pairs if a and b]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+
+
+# -- the figure --------------------------------------------------------------------------------
+
+
+def leaderboard_figure(store: Store) -> Figure:
+    """Draw rounds to the target of every selector in every condition, coloured by its speed."""
+    rows = standings(store)
+    titles = list(rows[0].cells)
+    baseline = next(row for row in rows if row.selector == BASELINE)
+    speeds = np.array(
+        [[_arrival(baseline.cells[t]) / max(_arrival(r.cells[t]), 1) for t in titles] for r in rows]
+    )
+    figure = Figure(
+        figsize=(0.42 * len(titles) + 2.2, 0.27 * len(rows) + 2.2), layout="constrained"
+    )
+    axis = figure.subplots()
+    # Colours are of logarithms, so that twice and half as fast are equally far from white.
+    image = axis.imshow(
+        np.clip(np.log2(speeds), -1, 1.6),
+        cmap="RdBu",
+        norm=TwoSlopeNorm(0.0, -1.0, 1.6),
+        aspect="auto",
+    )
+    for i, row in enumerate(rows):
+        for j, title in enumerate(titles):
+            cell = row.cells[title]
+            text = str(cell.rounds_to_target or f">{cell.rounds}")
+            dark = abs(np.log2(speeds[i, j])) > 0.75
+            axis.text(j, i, text, ha="center", va="center", fontsize=6, color="w" if dark else "k")
+    datasets = [title.partition(", ")[0] for title in titles]
+    for j in range(1, len(titles)):
+        if datasets[j] != datasets[j - 1]:
+            axis.axvline(j - 0.5, color="k", linewidth=1)
+    axis.set_xticks(range(len(titles)), titles, rotation=50, ha="right", fontsize=7)
+    axis.set_yticks(
+        range(len(rows)), [f"{row.selector}  {row.speed:.2f} ×" for row in rows], fontsize=7
+    )
+    axis.tick_params(length=0)
+    bar = figure.colorbar(image, ax=axis, shrink=0.6, ticks=[-1, 0, 1, np.log2(3)])
+    bar.ax.set_yticklabels(["½ ×", "1 ×", "2 ×", "3 ×"], fontsize=7)
+    bar.set_label(f"as fast as {BASELINE}", fontsize=7)
+    axis.set_title("Rounds to the target; right of a name, its speed over all conditions", size=8)
+    return figure

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from fedcohort.errors import InvalidInputError
+from fedcohort.report.figures import write_figures
+from fedcohort.report.leaderboard import standing_rows, standings
+from fedcohort.simulation import RoundRecord, RunConfig, Store
+from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.study import Part, Study
+
+# Rounds to the target in three conditions; 99 is never.
+REACHED = {
+    "fedavg": (8, 4, 6),
+    "match": (2, 4, 6),
+    "dp3s": (4, 4, 6),
+    "pow-d": (99, 8, 6),
+    "clustered": (8, 4, 3),
+    "gemd-oracle": (8, 4, 6),
+}
+CONDITIONS = ({"skew": "1"}, {"skew": "1", "dropout": 0.3}, {"skew": "0.8", "size_spread": 1.0})
+LAST = 9
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory):
+    """A store whose curves are steps: at 20 % until a round, at 95 % from it on."""
+    configs = []
+    with Store(tmp_path_factory.mktemp("board")) as store:
+        for selector, reached in REACHED.items():
+            for condition, first in zip(CONDITIONS, reached, strict=True):
+                for seed in (0, 1):
+                    config = RunConfig(
+                        clients=4, cohort=2, rounds=LAST, selector=selector, seed=seed, **condition
+                    )
+                    configs.append(config)
+                    facts = {"clients": 4, "device": "CPU", "train_evaluated_on": 10}
+                    store.begin(config, facts, {})
+                    records = [
+                        RoundRecord(
+                            round=r,
+                            train_accuracy=0.95 if r >= first else 0.2,
+                            gemd=0.5,
+                            cohort=(0, 1) if r else (),
+                            bytes_up=100 if r else 0,
+                            elapsed=1.0 if r else 0.0,
+                        )
+                        for r in range(LAST + 1)
+                    ]
+                    store.save({config.key: records}, done=True)
+        study = Study("board", (Part("all", tuple(configs), 0.9),), "source")
+        Ledger(store).enter(study, lambda _: [])
+        yield store
+
+
+def test_a_standing_is_the_geometric_mean_of_speeds(board):
+    found = {s.selector: s for s in standings(board)}
+    first, *_, last = found
+    assert (first, last) == ("match", "pow-d")
+    assert found["fedavg"].speed == 1
+    assert found["match"].speed == pytest.approx((4 * 1 * 1) ** (1 / 3))
+    # Never is the round after the last.
+    assert found["pow-d"].speed == pytest.approx((8 / 10 * 4 / 8) ** (1 / 3))
+    assert found["pow-d"].least_speed == 0.5
+    assert (found["match"].faster, found["match"].slower) == (1, 0)
+    assert (found["pow-d"].faster, found["pow-d"].slower) == (0, 2)
+
+
+def test_bytes_and_time_are_compared_where_both_arrived(board):
+    rows = {row["selector"]: row for row in standing_rows(board)}
+    assert rows["match"]["bytes"] == round((1 / 4) ** (1 / 3), 3) == rows["match"]["time"]
+    assert rows["pow-d"]["bytes"] == round(2 ** (1 / 2), 3)
+    assert rows["gemd-oracle"]["needs"] == "label_counts"
+    assert rows["dp3s"]["gemd"] == 0.5
+    assert [row["place"] for row in rows.values()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_figure_shows_rounds_and_conditions(board, tmp_path):
+    paths = write_figures(board, tmp_path, ("svg",)).paths
+    (path,) = [p for p in paths if p.stem == "leaderboard"]
+    text = path.read_text()
+    for word in ("&gt;9", "30 % drop out", "unequal sizes", f"{np.cbrt(4):.2f} ×", "gemd-oracle"):
+        assert word in text
+
+
+def test_other_stores_have_no_standings(store):
+    with pytest.raises(InvalidInputError, match="no standings"):
+        standing_rows(store)
