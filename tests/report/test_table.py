@@ -80,4 +80,4 @@ def test_how_accuracy_was_measured_is_said(store, tmp_path):
         simulate([sparse], other)
         text = " ".join(printed(other, 120).split())
     assert "evaluated every 2 rounds" in text
-    assert "training accuracy on 100 samples between the first and the last round" in text
+    assert "training accuracy on 100 samples until the last round" in text

@@ -116,7 +116,7 @@ def run(
     eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = 1,
     eval_samples: Annotated[
         str,
-        typer.Option(help="Training samples evaluated between first and last round, or all."),
+        typer.Option(help="Training samples evaluated until the last round, or all."),
     ] = "5000",
     device: Device = "auto",
     out: Out = Path("fedcohort-out"),

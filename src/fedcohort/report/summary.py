@@ -96,7 +96,7 @@ class Summary:
     left_out : int
         Updates that were not used, over all rounds and seeds.
     train_evaluated_on : int
-        Samples on which training accuracy was measured between the first and the last round.
+        Samples on which training accuracy was measured until the last round.
     train_on_subset : bool
         Whether those are a stratified subset of the training set.
     device : str

@@ -135,8 +135,7 @@ def _caption(members: Sequence[Summary]) -> str:
         notes.append(f"evaluated every {_span(every, 'round')}")
     sizes = sorted({s.train_evaluated_on for s in members if s.train_on_subset})
     if sizes:
-        between = "between the first and the last round"
-        notes.append(f"training accuracy on {_span(sizes, 'sample')} {between}")
+        notes.append(f"training accuracy on {_span(sizes, 'sample')} until the last round")
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):

@@ -6,7 +6,7 @@ round, not less than 0, with μ_c ~ U(5, 10) and σ_c ~ U(μ_c/4, μ_c/2) drawn 
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import truncnorm
+from scipy.special import ndtr, ndtri
 
 from fedcohort.randomness import generator
 
@@ -18,9 +18,10 @@ def affordable_passes(seed: int, round_: int, clients: NDArray[np.int64]) -> NDA
     own = [generator(seed, "capacity", client) for client in clients]
     mean = np.array([draw.uniform(5, 10) for draw in own])
     spread = np.array([draw.uniform(m / 4, m / 2) for draw, m in zip(own, mean, strict=True)])
-    uniform = [generator(seed, "affordable", round_, client).random() for client in clients]
-    afforded = truncnorm.ppf(uniform, -mean / spread, np.inf, loc=mean, scale=spread)
-    return np.asarray(afforded, np.float64)
+    drawn = [generator(seed, "affordable", round_, client).random() for client in clients]
+    # The quantiles of a normal distribution that is cut off at 0.
+    above = (1 - np.array(drawn)) * ndtr(mean / spread)
+    return np.asarray(mean - spread * ndtri(above), np.float64)
 
 
 def completed_passes(

@@ -78,7 +78,7 @@ class RunConfig:
         Rounds between evaluations; the last round is always evaluated.
     eval_samples : int, optional
         Size of the fixed stratified subset of the training set that training accuracy is measured
-        on between exact checkpoints (the first and the last round); the whole set if not given.
+        on until the last round, which is measured exactly; the whole set if not given.
     seed : int
         Decides the partition, the first weights, the data order and every draw.
     """

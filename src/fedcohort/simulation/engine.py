@@ -281,7 +281,7 @@ class Lockstep:
 
     def start(self) -> list[RoundRecord]:
         """Evaluate the initial models: the records of round 0."""
-        scores = _fetch([self._evaluate(range(len(self._runs)), exact=True)])
+        scores = _fetch([self._evaluate(range(len(self._runs)), exact=False)])
         return [dataclasses.replace(RoundRecord(round=0), **score) for score in scores]
 
     def advance(self) -> list[RoundRecord]:

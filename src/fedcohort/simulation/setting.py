@@ -23,8 +23,12 @@ from fedcohort.training.initialisation import initialise
 from fedcohort.training.local import Parameters, Trainer
 from fedcohort.training.models import build_model
 from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.training.workers import Workers
 
 Data = tuple[Tensor, Tensor]
+
+# Profiled as one piece of work on a CPU.
+_CLIENTS_AT_ONCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +40,7 @@ class DeviceData:
     train, test : (float32 [N, ...], int64 [N])
         Inputs and labels; the test part may be empty.
     subset : (float32 [n, ...], int64 [n])
-        The part of the training set that is evaluated between exact checkpoints.
+        The part of the training set that is evaluated until the last round.
     """
 
     train: Data
@@ -104,6 +108,21 @@ def order_keys(seed: int, round_: int, clients: NDArray[np.int64]) -> NDArray[np
     return hashed_keys(seed, "data order", round_, clients)
 
 
+def _profiles_on_cpu(
+    model: nn.Module, x: Tensor, samples: Tensor, sizes: Tensor, layer: str | None
+) -> Tensor:
+    """Return FC-1 profiles, some clients on each core; they do not depend on the cores' number."""
+    counts = torch.split(sizes, _CLIENTS_AT_ONCE)
+    parts = zip(torch.split(samples, [int(count.sum()) for count in counts]), counts, strict=True)
+
+    def profile(part: tuple[Tensor, Tensor]) -> Tensor:
+        # Convolutions of a CPU are fastest so, and on few samples, whose values stay in the cache.
+        fast = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return fc1_profiles(fast, x, *part, layer=layer, samples_at_once=200)
+
+    return torch.cat(Workers(torch.get_num_threads(), 1).map(profile, parts))
+
+
 def client_profiles(
     config: RunConfig,
     model: nn.Module,
@@ -121,9 +140,7 @@ def client_profiles(
         layer = config.profile_layer
         if x.device.type != "cpu":
             return fc1_profiles(model, x, samples, sizes, layer=layer)
-        # Convolutions of a CPU are fastest so, and on few samples, whose values stay in the cache.
-        fast = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return fc1_profiles(fast, x, samples, sizes, layer=layer, samples_at_once=200)
+        return _profiles_on_cpu(model, x, samples, sizes, layer)
 
     def representative() -> Tensor:
         parameters: Parameters = {n: p.detach() for n, p in model.named_parameters()}

@@ -37,10 +37,17 @@ def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tenso
         bias = None if layer.bias is None else parameters[layer.bias]
         if isinstance(layer, Convolution):
             x = torch.conv2d(x, parameters[layer.weight], bias, padding=layer.padding)
-            if layer.pool > 1:
-                x = torch.max_pool2d(x, layer.pool)
+            if layer.pool > 1:  # 2×2
+                x = torch.max_pool2d(x, 2) if torch.is_grad_enabled() else _largest_of_four(x)
         else:
             x = F.linear(x.flatten(1), parameters[layer.weight], bias)
         if layer.relu:
             x = torch.relu(x)
     return x
+
+
+def _largest_of_four(x: Tensor) -> Tensor:
+    """Pool 2×2 windows without noting which of the four was the largest, for a later backward."""
+    height, width = (side // 2 * 2 for side in x.shape[2:])
+    pairs = torch.maximum(x[..., 0:width:2], x[..., 1:width:2])
+    return torch.maximum(pairs[:, :, 0:height:2], pairs[:, :, 1:height:2])
