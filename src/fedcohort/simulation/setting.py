@@ -52,8 +52,8 @@ def load_device_data(dataset: Dataset, config: RunConfig, device: torch.device) 
     """Put a data set on the device, scaled as `config` says."""
 
     def inputs(values: NDArray[np.uint8] | NDArray[np.float32]) -> Tensor:
-        x = torch.from_numpy(np.array(values)).to(device).float() / dataset.scale
-        return (x - dataset.mean) / dataset.std if config.inputs == "standard" else x
+        x = torch.from_numpy(np.array(values)).to(device).float().div_(dataset.scale)
+        return x.sub_(dataset.mean).div_(dataset.std) if config.inputs == "standard" else x
 
     train = inputs(dataset.x_train), torch.from_numpy(dataset.y_train).to(device)
     test = inputs(dataset.x_test), torch.from_numpy(dataset.y_test).to(device)
