@@ -60,7 +60,7 @@ def aggregate(
         move = move or move_slotwise
         return {n: move(v, local[n], places, mixing, used) for n, v in stacked.items()}
     widths = [values[0].numel() for values in stacked.values()]
-    joined = move_slotwise(_joined(stacked), _joined(local), places, mixing, used)
+    joined = _move_few(_joined(stacked), _joined(local), places, mixing, used)
     parts = torch.split(joined, widths, dim=1)
     return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}
 
@@ -75,8 +75,19 @@ def move_slotwise(
     moved = flat.clone()
     # Slot after slot, so that a model's sum does not depend on what it is computed beside.
     for place, share in zip(places.T, mixing.T.unsqueeze(2), strict=True):
-        moved.addcmul_(finite[place] - flat, share)
+        moved.add_(finite.index_select(0, place).sub_(flat).mul_(share))
     return moved.view_as(values)
+
+
+def _move_few(flat: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor) -> Tensor:
+    """Do the same to models [R, d] with fewer operations, all differences at once."""
+    finite = torch.where(used[:, None], local, 0.0)
+    steps = finite.index_select(0, places.flatten()).view(*places.shape, -1)
+    steps.sub_(flat.unsqueeze(1)).mul_(mixing.unsqueeze(2))
+    moved = flat.clone()
+    for step in steps.unbind(1):
+        moved.add_(step)
+    return moved
 
 
 def _values(models: Parameters) -> int:

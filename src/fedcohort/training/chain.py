@@ -14,6 +14,10 @@ from torch import Tensor, nn
 from fedcohort.training.fused.layers import Convolution, Layer, UnsupportedModelError, recognise
 from fedcohort.training.local import Parameters
 
+# The first convolution has the largest outputs of a model. It is computed in pieces whose outputs,
+# float32 values before the pool, stay in the cache until they are pooled, and on the way back.
+_VALUES_AT_ONCE = 3 * 2**18
+
 
 def read_chain(model: nn.Module, input_shape: Sequence[int]) -> tuple[Layer, ...] | None:
     """Return the layers of a model, or None if it is not a chain of known layers.
@@ -33,17 +37,25 @@ def read_chain(model: nn.Module, input_shape: Sequence[int]) -> tuple[Layer, ...
 
 def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tensor:
     """Return logits [B, classes] of inputs [B, ...]."""
-    for layer in layers:
-        bias = None if layer.bias is None else parameters[layer.bias]
+    for place, layer in enumerate(layers):
         if isinstance(layer, Convolution):
-            x = torch.conv2d(x, parameters[layer.weight], bias, padding=layer.padding)
-            if layer.pool > 1:  # 2×2
-                x = torch.max_pool2d(x, 2) if torch.is_grad_enabled() else _largest_of_four(x)
+            values = len(x) * layer.outputs * layer.pool**2
+            pieces = -(-values // _VALUES_AT_ONCE) if place == 0 else 1
+            parts = [_convolve(layer, parameters, part) for part in x.tensor_split(pieces)]
+            x = torch.cat(parts) if pieces > 1 else parts[0]
         else:
+            bias = None if layer.bias is None else parameters[layer.bias]
             x = F.linear(x.flatten(1), parameters[layer.weight], bias)
-        if layer.relu:
-            x = torch.relu(x)
+            x = torch.relu(x) if layer.relu else x
     return x
+
+
+def _convolve(layer: Convolution, parameters: Parameters, x: Tensor) -> Tensor:
+    bias = None if layer.bias is None else parameters[layer.bias]
+    x = torch.conv2d(x, parameters[layer.weight], bias, padding=layer.padding)
+    if layer.pool > 1:  # 2×2
+        x = torch.max_pool2d(x, 2) if torch.is_grad_enabled() else _largest_of_four(x)
+    return torch.relu(x) if layer.relu else x
 
 
 def _largest_of_four(x: Tensor) -> Tensor:

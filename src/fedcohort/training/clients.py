@@ -22,8 +22,9 @@ from fedcohort.training.plan import Jobs, LocalWork, make_plan
 from fedcohort.training.workers import Workers
 
 # Larger batches are computed in pieces whose gradients are added: activations of more samples leave
-# the cache, and memory that the system must hand out anew costs more than the arithmetic.
-_SAMPLES_AT_ONCE = 192
+# the cache, and memory that the system must hand out anew costs more than the arithmetic. A chain
+# takes care of its largest activations itself.
+_SAMPLES_AT_ONCE = {"chain": 640, "any": 192}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +88,13 @@ class Replica:
         In the model's order; convolutions are channels-last.
     forward : callable
         From inputs [B, ...] to logits [B, classes].
+    samples_at_once : int
+        Of the pieces that a batch is computed in.
     """
 
     parameters: list[Tensor]
     forward: Callable[[Tensor], Tensor]
+    samples_at_once: int
 
     @torch.no_grad()
     def load(self, values: Sequence[Tensor]) -> None:
@@ -125,8 +129,9 @@ def _replica(model: nn.Module, layers: tuple[Layer, ...] | None) -> Replica:
     own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     named = dict(own.named_parameters())
     if layers is None:
-        return Replica(list(named.values()), own)
-    return Replica(list(named.values()), functools.partial(forward, layers, named))
+        return Replica(list(named.values()), own, _SAMPLES_AT_ONCE["any"])
+    through = functools.partial(forward, layers, named)
+    return Replica(list(named.values()), through, _SAMPLES_AT_ONCE["chain"])
 
 
 def _descend(
@@ -164,7 +169,7 @@ def _gradients(replica: Replica, x: Tensor, y: Tensor) -> tuple[list[Tensor], Te
     """Return the gradient of the mean loss, and the sum of the losses."""
     gradients: list[Tensor] = []
     total = torch.zeros((), dtype=torch.float64)
-    pieces = -(-len(y) // _SAMPLES_AT_ONCE)
+    pieces = -(-len(y) // replica.samples_at_once)
     for xs, ys in zip(x.tensor_split(pieces), y.tensor_split(pieces), strict=True):
         loss = F.cross_entropy(replica.forward(xs), ys, reduction="sum")
         part = list(torch.autograd.grad(loss / len(y), replica.parameters))

@@ -102,14 +102,16 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     # All that has to be known on the host is known: nothing below waits for the device.
     integers = torch.stack([jobs.start, jobs.size, jobs.key, per_pass, steps])
     start, size, key, per_pass, steps = to_device(integers, device)
-    order = _sample_orders(key, size, pass_count, width, shuffle=batch < width)
 
     step = torch.arange(total, device=device)[:, None]
     which_pass, which_batch = step // per_pass, step % per_pass
     slot = which_batch[..., None] * batch + torch.arange(batch, device=device)
     valid = (slot < size[:, None]) & (step < steps)[..., None]
-    flat = which_pass.clamp(max=pass_count - 1)[..., None] * width + slot.clamp(max=width - 1)
-    position = order.expand(total, -1, -1).gather(2, flat)
+    position = slot
+    if batch < width:
+        order = _sample_orders(key, size, pass_count, width)
+        flat = which_pass.clamp(max=pass_count - 1)[..., None] * width + slot.clamp(max=width - 1)
+        position = order.expand(total, -1, -1).gather(2, flat)
     # A finished job points at its own first sample, with weight 0.
     position = torch.where(valid, position, 0)
     counts = valid.sum(2, keepdim=True).clamp(min=1)
@@ -123,11 +125,9 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True)
 
 
-def _sample_orders(key: Tensor, size: Tensor, passes: int, width: int, *, shuffle: bool) -> Tensor:
+def _sample_orders(key: Tensor, size: Tensor, passes: int, width: int) -> Tensor:
     """Return the positions [1, M, passes * width] in which each job visits its samples."""
     place = torch.arange(width, device=key.device)
-    if not shuffle:
-        return place.repeat(len(key), passes)[None]
     # Sorting hashed keys is a shuffle that every device computes alike, all clients at once.
     pass_key = _mix(key[:, None] + _mix(torch.arange(passes, device=key.device)))
     keys = _mix(pass_key[..., None] + _mix(place))

@@ -78,12 +78,15 @@ def _train(
     plan = make_plan(jobs, pool, work)
     counts = (plan.weight > 0).sum(2)
     everyone_works = (counts > 0).all(1).tolist()
-    local = {name: values[jobs.model] for name, values in stacked.items()}
+    local = {name: values.index_select(0, jobs.model) for name, values in stacked.items()}
     first = [values.clone() for values in local.values()] if work.proximal else []
     velocity: list[Tensor] | None = None
     total = torch.zeros(len(jobs), dtype=torch.float64)
     for t, (sample, weight) in enumerate(zip(plan.sample, plan.weight, strict=True)):
-        gradients, losses = gradients_of(layers, local, x[sample], y[sample], weight)
+        each = sample.flatten()
+        images = x.index_select(0, each).view(*sample.shape, *x.shape[1:])
+        labels = y.index_select(0, each).view(sample.shape)
+        gradients, losses = gradients_of(layers, local, images, labels, weight)
         total += losses * counts[t]
         moves = [gradients[name] for name in local]
         if work.proximal:
