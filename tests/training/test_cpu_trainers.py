@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedcohort.training.chain import forward, read_chain
+from fedcohort.profiles import fc1_profiles
+from fedcohort.training.chain import forward, read_chain, until_first_linear
 from fedcohort.training.clients import PerClient
 from fedcohort.training.local import train_sequential
 from fedcohort.training.models import build_model
@@ -165,6 +166,32 @@ def test_a_chain_gives_the_models_outputs_with_pools_moved_before_relus():
         with torch.no_grad():
             assert torch.allclose(forward(layers, parameters, x), expected, atol=1e-6)
     assert read_chain(make(Residual), (1, 8, 8)) is None
+
+
+def test_the_first_layer_in_pieces_has_the_same_outputs_and_gradients(monkeypatch):
+    model = make("cnn-small")
+    layers = read_chain(model, (1, 8, 8))
+    parameters = dict(model.named_parameters())
+    x = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    found = []
+    for values in (2**20, 3 * layers[0].outputs * layers[0].pool ** 2):
+        monkeypatch.setattr("fedcohort.training.chain._VALUES_AT_ONCE", values)
+        logits = forward(layers, parameters, x)
+        found.append([logits, *torch.autograd.grad(logits.square().sum(), parameters.values())])
+    for whole, pieces in zip(*found, strict=True):
+        assert torch.allclose(whole, pieces, rtol=1e-4, atol=1e-5)
+
+
+def test_profiles_are_the_same_on_the_short_way():
+    x = torch.randn(9, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    everyone = torch.arange(9), torch.tensor([4, 5])
+    for kind in ("cnn-small", "mlp", Padded, Residual):
+        model = make(kind)
+        short = until_first_linear(model, (1, 8, 8))
+        assert (short is model) == (kind is Residual)
+        assert torch.allclose(
+            fc1_profiles(short, x, *everyone), fc1_profiles(model, x, *everyone), atol=1e-6
+        )
 
 
 def test_what_goes_wrong_in_a_worker_is_raised():

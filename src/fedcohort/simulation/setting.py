@@ -19,6 +19,7 @@ from fedcohort.profiles import (
 )
 from fedcohort.randomness import derived_seed, generator, hashed_keys
 from fedcohort.simulation.config import RunConfig
+from fedcohort.training.chain import until_first_linear
 from fedcohort.training.initialisation import initialise
 from fedcohort.training.local import Parameters, Trainer
 from fedcohort.training.models import build_model
@@ -117,7 +118,8 @@ def _profiles_on_cpu(
 
     def profile(part: tuple[Tensor, Tensor]) -> Tensor:
         # Convolutions of a CPU are fastest so, and on few samples, whose values stay in the cache.
-        fast = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        fast = own if layer else until_first_linear(own, x.shape[1:])
         return fc1_profiles(fast, x, *part, layer=layer, samples_at_once=200)
 
     return torch.cat(Workers(torch.get_num_threads(), 1).map(profile, parts))

@@ -16,7 +16,7 @@ from fedcohort.training.local import Parameters
 
 # The first convolution has the largest outputs of a model. It is computed in pieces whose outputs,
 # float32 values before the pool, stay in the cache until they are pooled, and on the way back.
-_VALUES_AT_ONCE = 3 * 2**18
+_VALUES_AT_ONCE = 2**20
 
 
 def read_chain(model: nn.Module, input_shape: Sequence[int]) -> tuple[Layer, ...] | None:
@@ -33,6 +33,35 @@ def read_chain(model: nn.Module, input_shape: Sequence[int]) -> tuple[Layer, ...
         return recognise(model, tuple(input_shape))
     except UnsupportedModelError:
         return None
+
+
+class _Until(nn.Module):
+    """The first layers of a chain, as a module whose last part is a real fully connected layer."""
+
+    def __init__(self, model: nn.Module, layers: Sequence[Layer], last: nn.Linear) -> None:
+        super().__init__()
+        self.last = last
+        self._layers = layers
+        self._parameters_by_name = {name: p.detach() for name, p in model.named_parameters()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = forward(self._layers, self._parameters_by_name, x)
+        outputs: Tensor = self.last(features.flatten(1))
+        return outputs
+
+
+def until_first_linear(model: nn.Module, input_shape: Sequence[int]) -> nn.Module:
+    """Return a module that computes the same as `model` up to its first fully connected layer.
+
+    A chain is computed as `forward` does, which is faster; any other model is returned as it is.
+    """
+    layers = read_chain(model, input_shape) or ()
+    modules = {f"{name}.weight": m for name, m in model.named_modules()}
+    for place, layer in enumerate(layers):
+        last = modules.get(layer.weight)
+        if isinstance(last, nn.Linear):
+            return _Until(model, layers[:place], last)
+    return model
 
 
 def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tensor:
