@@ -113,6 +113,13 @@ def ours(config, dataset, rounds):
     return seconds, cohorts, {name: v[0].clone() for name, v in lockstep.parameters.items()}
 
 
+def ours_again(found, config, dataset):
+    """Add a second measurement of ours, after all others: a machine's speed drifts."""
+    seconds, state = found["ours"]
+    more, _, _ = ours(config, dataset, len(seconds))
+    return found | {"ours": (seconds + more[1:], state)}
+
+
 def task_of(config, dataset, cohorts):
     """Return what the engine did in these rounds, for others to do."""
     data = load_device_data(dataset, config, CPU)
@@ -238,7 +245,7 @@ def wide(quick):
     dataset = load_dataset("mnist")
     seconds, cohorts, state = ours(WIDE, dataset, 3 if quick else 8)
     task = task_of(WIDE, dataset, cohorts)
-    found = with_peers(task, (seconds, state), pfl=True)
+    found = ours_again(with_peers(task, (seconds, state), pfl=True), WIDE, dataset)
     return compared("CNN 32-64-512, 10 × 600 samples, B=50", task, found)
 
 
@@ -248,11 +255,17 @@ def ceiling(quick):
     seconds, cohorts, state = ours(PAPER, dataset, 4 if quick else 10)
     task = task_of(PAPER, dataset, cohorts)
     found = {"ours": (seconds, state), "loop": run_loop(task)}
+    found = ours_again(found, PAPER, dataset)
     results = compared("CNN 20-50-500, 10 × 540 samples, full batch", task, found)
-    limit = max(limit, sgemm())
-    speed = training_flops(task) / per_round(seconds) / 1e9
-    print(f"  {speed:.0f} GFLOP/s of {limit:.0f} that sgemm reaches here: {speed / limit:.0%}")
-    return results | {"gflops": speed, "sgemm_gflops": limit, "share": speed / limit}
+    limit, flops = max(limit, sgemm()), training_flops(task) / 1e9
+    # The limit is sgemm's fastest try, so the fastest round is compared with it too.
+    usual, best = flops / results["ours_s"], flops / min(found["ours"][0])
+    print(
+        f"  {usual:.0f} GFLOP/s, {best:.0f} in the fastest round, of {limit:.0f} that sgemm reaches"
+        f" here: {usual / limit:.0%} and {best / limit:.0%}"
+    )
+    shares = {"share": usual / limit, "fastest_share": best / limit}
+    return results | {"gflops": usual, "sgemm_gflops": limit} | shares
 
 
 def sgemm():
@@ -280,7 +293,7 @@ def digits(quick):
     rounds = 60 if quick else 200
     seconds, cohorts, state = ours(DIGITS, dataset, rounds)
     task = task_of(DIGITS, dataset, cohorts)
-    found = with_peers(task, (seconds, state), pfl=False)
+    found = ours_again(with_peers(task, (seconds, state), pfl=False), DIGITS, dataset)
     results = compared("digits, small CNN, 10 × 14 samples, full batch, one run", task, found)
     configs = [dataclasses.replace(DIGITS, seed=seed, rounds=rounds + 1) for seed in range(25)]
     configs = [dataclasses.replace(config, eval_every=rounds + 1) for config in configs]
@@ -312,21 +325,25 @@ def command(quick):
     # Node c of the simulation holds the c-th slice of the data: client c's samples.
     task = dataclasses.replace(task, x=task.x[everyone], y=task.y[everyone])
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        done = subprocess.run(
-            [
-                *(sys.executable, "-c", "from fedcohort.cli import main; main()", "run", "--json"),
-                *("--dataset", "mnist", "--skew", "iid", "--samples-per-client", "600"),
-                *("--selector", "dp3s", "--rounds", str(rounds), "--eval-every", str(rounds)),
-                *("--batch-size", "50", "--lr", "0.05", "--model", config.model),
-                *("--device", "cpu", "--out", f"{folder}/out"),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        mine = time.perf_counter() - began
-        accuracy = json.loads(done.stdout)["results"][0]["test_accuracy"][-1]
+
+        def run(out):
+            began = time.perf_counter()
+            done = subprocess.run(
+                [
+                    *(sys.executable, "-c", "from fedcohort.cli import main; main()"),
+                    *("run", "--json", "--device", "cpu", "--out", f"{folder}/{out}"),
+                    *("--dataset", "mnist", "--skew", "iid", "--samples-per-client", "600"),
+                    *("--selector", "dp3s", "--rounds", str(rounds), "--eval-every", str(rounds)),
+                    *("--batch-size", "50", "--lr", "0.05", "--model", config.model),
+                ],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            accuracy = json.loads(done.stdout)["results"][0]["test_accuracy"][-1]
+            return time.perf_counter() - began, accuracy
+
+        mine, accuracy = run("first")
         print(f"\nwhole command, CNN 32-64-512, {rounds} rounds with profiling of 100 clients")
         results = {"ours_s": mine}
         if not installed("ray", "pip install 'flwr[simulation]==1.41.0'"):
@@ -335,6 +352,9 @@ def command(quick):
         _, state = run_flower(task, Path(folder), config.clients, config.selector)
         theirs = time.perf_counter() - began
         other = task.accuracy(state)
+        # Before and after, since a machine's speed drifts.
+        mine = (mine + run("second")[0]) / 2
+        results = {"ours_s": mine}
         if abs(accuracy - other) > 2 * TOLERANCE:
             sys.exit(f"The accuracies differ, so no speed is reported: {accuracy}, {other}")
         print(f"  ours   {mine:7.1f} s, accuracy {accuracy:.4f}")
