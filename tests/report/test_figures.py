@@ -1,6 +1,7 @@
 import pytest
 
 from fedcohort.report.figures import write_figures
+from fedcohort.simulation import RoundRecord, RunConfig, Store
 
 ALL = ("accuracy", "gemd", "profiling", "profiles", "kernels", "initialisations")
 
@@ -53,3 +54,17 @@ def test_an_empty_store_draws_nothing(store, copy_runs, tmp_path):
     result = write_figures(copy_runs(store, keep=lambda *_: False), tmp_path / "out")
     assert result.paths == []
     assert set(result.left_out) == set(ALL)
+
+
+def test_an_unfinished_run_does_not_cut_curves_short(tmp_path):
+    with Store(tmp_path / "store") as store:
+        for seed, last in ((0, 80), (1, 20)):
+            config = RunConfig(clients=4, cohort=2, rounds=80, selector="fedavg", seed=seed)
+            store.begin(config, {"clients": 4, "device": "CPU", "train_evaluated_on": 10}, {})
+            records = [
+                RoundRecord(round=r, train_accuracy=0.5, cohort=(0, 1) if r else ())
+                for r in range(last + 1)
+            ]
+            store.save({config.key: records}, done=last == 80)
+        write_figures(store, tmp_path / "out", ("svg",))
+    assert ">80<" in (tmp_path / "out" / "accuracy.svg").read_text()

@@ -102,7 +102,7 @@ class _Material:
 def write_figures(
     store: Store, folder: str | Path, formats: Iterable[str] = ("pdf", "svg", "png")
 ) -> Figures:
-    """Draw every figure of the paper whose runs are in a store.
+    """Draw every figure of the paper whose runs are in a store, of finished runs if there are any.
 
     Parameters
     ----------
@@ -131,7 +131,9 @@ def write_figures(
         "regime": lambda m: regime_figure(m.store),
         "leaderboard": lambda m: leaderboard_figure(m.store),
     }
-    material = _Material(store, summarise(store, None))
+    # An unfinished run would cut the curves of its group short.
+    finished = [config for config in store.configs() if store.is_done(config.key)]
+    material = _Material(store, summarise(store, None, finished or None))
     destination = Path(folder)
     destination.mkdir(parents=True, exist_ok=True)
     paths, left_out = [], {}

@@ -116,11 +116,14 @@ def _profiles_on_cpu(
     counts = torch.split(sizes, _CLIENTS_AT_ONCE)
     parts = zip(torch.split(samples, [int(count.sum()) for count in counts]), counts, strict=True)
 
+    # Convolutions of a CPU are fastest so, and on few samples, whose values stay in the cache.
+    fast = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if layer is None:
+        fast = until_first_linear(fast, x.shape[1:])
+
     def profile(part: tuple[Tensor, Tensor]) -> Tensor:
-        # Convolutions of a CPU are fastest so, and on few samples, whose values stay in the cache.
-        own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        fast = own if layer else until_first_linear(own, x.shape[1:])
-        return fc1_profiles(fast, x, *part, layer=layer, samples_at_once=200)
+        # A copy a piece, since what is read from a module is kept with the module.
+        return fc1_profiles(copy.deepcopy(fast), x, *part, layer=layer, samples_at_once=200)
 
     return torch.cat(Workers(torch.get_num_threads(), 1).map(profile, parts))
 
