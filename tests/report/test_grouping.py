@@ -40,6 +40,16 @@ def test_settings_that_cannot_be_compared_are_panels_of_their_own():
     ]
 
 
+def test_what_is_off_goes_without_saying():
+    dropping = dataclasses.replace(BASE, dropout=0.3)
+    late = dataclasses.replace(BASE, speed_spread=0.8, over_selection=1.3, server="adam:lr=0.1")
+    assert [panel for panel, _ in names([BASE, dropping, late])] == [
+        "MNIST, ξ = 0.8",
+        "MNIST, ξ = 0.8, dropout 0.3",
+        "MNIST, ξ = 0.8, adam:lr=0.1, speeds spread 0.8, 1.3 × asked",
+    ]
+
+
 def test_titles():
     assert panel_title("fashion-mnist", "H") == "Fashion-MNIST, ξ = H"
     assert panel_title("digits", "dirichlet:0.1") == "Digits, Dirichlet(0.1)"

@@ -138,3 +138,22 @@ def test_a_path_that_cannot_be_written_is_one_sentence(store, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be written"):
         write_report(store, tmp_path / "file" / "report.html", 0.3)
+
+
+def test_cards_are_about_selectors_and_not_their_variants(varied_store, tmp_path):
+    page = own_markup(write_report(varied_store, tmp_path / "report.html", 0.1).read_text("utf-8"))
+    cards = re.findall(r'<div class="card hero">.*?</div>\s*<p>.*?</p>', page, flags=re.DOTALL)
+    assert len(cards) == 2, "one a skew"
+    for card in cards:
+        assert "kaiming" not in card
+        assert "of 2" in card
+
+
+def test_of_many_settings_only_the_data_sets_are_named(store, copy_runs, monkeypatch, tmp_path):
+    wide = copy_runs(store, change=lambda c: dataclasses.replace(c, lr=0.1 * (1 + c.seed)))
+    listed = own_markup(write_report(wide, tmp_path / "few.html", 0.3).read_text("utf-8"))
+    assert "lr 0.2" in listed.split('<p class="lead">')[1].split("In every round")[0]
+    monkeypatch.setattr("fedcohort.report.html._MOST_SETTINGS_LISTED", 1)
+    short = own_markup(write_report(wide, tmp_path / "many.html", 0.3).read_text("utf-8"))
+    lead = short.split('<p class="lead">')[1].split("In every round")[0]
+    assert re.search(r"runs in \d settings of Digits", lead)

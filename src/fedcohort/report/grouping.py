@@ -22,6 +22,19 @@ _USUAL = {
     "init": "default",
 }
 
+# What most runs leave as it is goes without saying, beside others that do not.
+_OFF = {
+    "size_spread": 0.0,
+    "momentum": 0.0,
+    "proximal": 0.0,
+    "server": "avg",
+    "availability": "always",
+    "dropout": 0.0,
+    "speed_spread": 0.0,
+    "deadline": None,
+    "over_selection": 1.0,
+}
+
 _WORDS = {
     "clients": "{} clients",
     "cohort": "cohorts of {}",
@@ -32,6 +45,12 @@ _WORDS = {
     "batch_size": "B = {}",
     "lr": "lr {:g}",
     "momentum": "momentum {:g}",
+    "proximal": "FedProx {:g}",
+    "server": "{}",
+    "dropout": "dropout {:g}",
+    "speed_spread": "speeds spread {:g}",
+    "over_selection": "{:g} × asked",
+    "eval_every": "evaluated every {} rounds",
     "init": "{}",
     "profile": "{} profiles",
     "profile_epsilon": "ε = {:g}",
@@ -70,7 +89,8 @@ def group_runs(configs: Iterable[RunConfig]) -> list[Group]:
     groups = []
     for panel, settings in panels.items():
         like = [p for p in panels if (p.dataset, p.skew) == (panel.dataset, panel.skew)]
-        title = ", ".join([panel_title(panel.dataset, panel.skew), *_apart(panel, like)])
+        apart = _apart(panel, like, silent=_OFF)
+        title = ", ".join([panel_title(panel.dataset, panel.skew), *apart])
         for setting in settings:
             same = [other for other in settings if other.selector == setting.selector]
             # The usual case keeps the plain name; only what departs from it says how.

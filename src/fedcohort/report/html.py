@@ -20,6 +20,7 @@ from fedcohort.report import wording
 from fedcohort.report.command import redo_commands
 from fedcohort.report.explorer import explorer_data, rounded
 from fedcohort.report.files import whole_file
+from fedcohort.report.grouping import dataset_title
 from fedcohort.report.palette import CLASSES, selector_styles
 from fedcohort.report.summary import Curve, Summary, Targets, common_target, summarise
 
@@ -47,6 +48,7 @@ _SHOWN_SETTINGS = (
 
 # More clients than this are thinned out evenly in the participation curves.
 _MOST_POINTS = 400
+_MOST_SETTINGS_LISTED = 6
 # More lines than this in a chart are hard to tell apart.
 _MOST_LINES = 8
 
@@ -94,6 +96,7 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
         "words": wording,
         "mark": _interval_mark,
         "leader": leader,
+        "plain": plain,
         "rival": _rival,
         "goal_of": _goal,
     }
@@ -104,6 +107,7 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
     scripts = [plotly.offline.get_plotlyjs(), _source(environment, "report.js")]
     return environment.get_template("report.html").render(
         headline=_headline(panels),
+        about=_about(panels),
         evaluation=_evaluation(summaries),
         panels=panels,
         summaries=summaries,
@@ -176,6 +180,21 @@ def leader(members: Sequence[Summary]) -> Summary:
             -(wording.final(s, "train") or 0),
         ),
     )
+
+
+def plain(members: Sequence[Summary]) -> Sequence[Summary]:
+    """Return a panel's selectors without their variants, if that leaves some to compare."""
+    found = [s for s in members if s.label == s.selector]
+    return found if len(found) > 1 else members
+
+
+def _about(panels: dict[str, list[Summary]]) -> str:
+    """Say which settings a report is about; of many, only the data sets."""
+    if len(panels) <= _MOST_SETTINGS_LISTED:
+        return ": " + "; ".join(panels)
+    *first, last = dict.fromkeys(dataset_title(m[0].dataset) for m in panels.values())
+    datasets = f"{', '.join(first)} and {last}" if first else last
+    return f" in {len(panels)} settings of {datasets}"
 
 
 def _rival(members: Sequence[Summary], best: Summary) -> Summary | None:

@@ -14,7 +14,9 @@
 
   // -- charts ------------------------------------------------------------------------------
 
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // Without a pointer that hovers, Plotly's buttons would always lie over the curves.
+  const hovers = matchMedia("(hover: hover)").matches;
+  const config = { responsive: true, displaylogo: false, displayModeBar: hovers ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 
   function layout(extra) {
     const axis = { gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true, fixedrange: narrow.matches };
