@@ -21,6 +21,7 @@ import json
 
 import numpy as np
 import torch
+from markdown import table
 from match import dataset_named, federation, outputs
 
 from fedcohort import make_selector
@@ -154,14 +155,6 @@ def updates(quick):
     header = ["ξ", "rounds", "clients seen", "liars found", "honest accused"]
     table("profiles against updates: 10 liars send another client's profile", header, rows)
     return rows
-
-
-def table(title, header, rows):
-    print(f"\n{title}\n")
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
-        cells = (cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row)
-        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():

@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import torch
+from markdown import table
 
 from fedcohort import make_selector
 from fedcohort.federation import load_dataset
@@ -85,14 +86,6 @@ def measure(name, skew, selector, *, k=10, draws=100, **options):
         chosen = np.bincount(np.concatenate(cohorts), minlength=len(counts))
         variations.append(participation_variation(chosen))
     return float(np.mean(scores)), float(np.mean(variations))
-
-
-def table(title, header, rows):
-    print(f"\n{title}\n")
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
-        cells = (cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row)
-        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def gemd_tables(names):

@@ -21,6 +21,7 @@ import tempfile
 
 import numpy as np
 import torch
+from markdown import table
 from scipy.optimize import nnls
 from scipy.stats import norm, rankdata
 
@@ -288,14 +289,6 @@ def figure(leaks, cost):
     path = pathlib.Path(__file__).parent.parent / "docs" / "img" / "privacy.png"
     drawn.savefig(path, dpi=100)
     print(f"\nwrote {path}")
-
-
-def table(title, header, rows):
-    print(f"\n{title}\n")
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
-        cells = (cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row)
-        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from markdown import table
 
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation import Lockstep, RunConfig
@@ -60,14 +61,6 @@ def resident():
     return pages * 4096 / 2**20
 
 
-def table(title, header, rows):
-    print(f"\n{title}\n")
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
-        cells = (f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row)
-        print("| " + " | ".join(cells) + " |", flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
@@ -82,14 +75,24 @@ def main():
         whole, _ = milliseconds(lockstep, rounds)
         rows.append([cohort, whole, whole / cohort])
         results[f"cohort_{cohort}_ms"] = whole
-    table("clients a round (digits, small CNN)", ["cohort", "ms a round", "ms a client"], rows)
+    table(
+        "clients a round (digits, small CNN)",
+        ["cohort", "ms a round", "ms a client"],
+        rows,
+        digits=2,
+    )
 
     rows = []
     for runs in (1, 5, 25, 100):
         whole, _ = milliseconds(start(DIGITS, digits, runs), max(3, rounds // runs))
         rows.append([runs, whole, whole / runs])
         results[f"runs_{runs}_ms_a_run"] = whole / runs
-    table("runs in one group (digits, small CNN)", ["runs", "ms a round", "ms a run-round"], rows)
+    table(
+        "runs in one group (digits, small CNN)",
+        ["runs", "ms a round", "ms a run-round"],
+        rows,
+        digits=2,
+    )
 
     rows = []
     for clients in POPULATIONS:
@@ -98,7 +101,7 @@ def main():
         rows.append([f"{clients:,}", whole, selection, whole - selection])
         results[f"population_{clients}_ms_beyond_selection"] = whole - selection
     title = "population (digits, small CNN, cohorts of 10, uniform selection)"
-    table(title, ["clients", "ms a round", "of which selection", "the rest"], rows)
+    table(title, ["clients", "ms a round", "of which selection", "the rest"], rows, digits=2)
     results["population_ratio"] = rows[-1][3] / rows[0][3]
 
     rows, images = [], made_up()
@@ -110,7 +113,7 @@ def main():
         rows.append([model, f"{values:,}", whole, lockstep._backend.name])
         results[f"model_{model}_ms"] = whole
     title = "model (28×28 images, 10 clients of 100 samples, batches of 50)"
-    table(title, ["model", "parameters", "ms a round", "trained"], rows)
+    table(title, ["model", "parameters", "ms a round", "trained"], rows, digits=2)
 
     rows = []
     for label, config, dataset, many in (
@@ -126,7 +129,7 @@ def main():
         rows.append([label, many, before, resident(), resident() - before])
         results[f"memory_growth_{'digits' if dataset is digits else 'cnn'}_mib"] = rows[-1][4]
     header = ["", "rounds", "MiB after a fifth of them", "MiB at the end", "growth"]
-    table("memory", header, rows)
+    table("memory", header, rows, digits=2)
     if options.json:
         print(json.dumps(results))
 
