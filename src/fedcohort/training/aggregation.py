@@ -60,7 +60,7 @@ def aggregate(
         move = move or move_slotwise
         return {n: move(v, local[n], places, mixing, used) for n, v in stacked.items()}
     widths = [values[0].numel() for values in stacked.values()]
-    joined = _move_few(_joined(stacked), _joined(local), places, mixing, used)
+    joined = move_slotwise(_joined(stacked), _joined(local), places, mixing, used)
     parts = torch.split(joined, widths, dim=1)
     return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}
 
@@ -73,21 +73,15 @@ def move_slotwise(
     # What does not count may not even be a number, and 0 times that is not 0.
     finite = torch.where(used[:, None], local.flatten(1), 0.0)
     moved = flat.clone()
-    # Slot after slot, so that a model's sum does not depend on what it is computed beside.
-    for place, share in zip(places.T, mixing.T.unsqueeze(2), strict=True):
-        moved.add_(finite.index_select(0, place).sub_(flat).mul_(share))
+    at_once = max(1, _FEW_VALUES // max(1, flat.numel()))
+    pairs = (torch.split(slots, at_once, dim=1) for slots in (places, mixing))
+    for place, share in zip(*pairs, strict=True):
+        steps = finite.index_select(0, place.flatten()).view(*place.shape, -1)
+        steps.sub_(flat.unsqueeze(1)).mul_(share.unsqueeze(2))
+        # Slot after slot, so that a model's sum does not depend on what it is computed beside.
+        for step in steps.unbind(1):
+            moved.add_(step)
     return moved.view_as(values)
-
-
-def _move_few(flat: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor) -> Tensor:
-    """Do the same to models [R, d] with fewer operations, all differences at once."""
-    finite = torch.where(used[:, None], local, 0.0)
-    steps = finite.index_select(0, places.flatten()).view(*places.shape, -1)
-    steps.sub_(flat.unsqueeze(1)).mul_(mixing.unsqueeze(2))
-    moved = flat.clone()
-    for step in steps.unbind(1):
-        moved.add_(step)
-    return moved
 
 
 def _values(models: Parameters) -> int:

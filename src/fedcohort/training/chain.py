@@ -42,10 +42,11 @@ class _Until(nn.Module):
         super().__init__()
         self.last = last
         self._layers = layers
-        self._parameters_by_name = {name: p.detach() for name, p in model.named_parameters()}
+        used = {name for layer in layers for name in (layer.weight, layer.bias)}
+        self._values = {name: p.detach() for name, p in model.named_parameters() if name in used}
 
     def forward(self, x: Tensor) -> Tensor:
-        features = forward(self._layers, self._parameters_by_name, x)
+        features = forward(self._layers, self._values, x)
         outputs: Tensor = self.last(features.flatten(1))
         return outputs
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedcohort.training.chain import forward, read_chain
+from fedcohort.training.descent import direction
 from fedcohort.training.fused.layers import Layer
 from fedcohort.training.local import Parameters, Trained
 from fedcohort.training.plan import Jobs, LocalWork, make_plan
@@ -144,24 +145,14 @@ def _descend(
     """Take one step of gradient descent a batch; return the mean loss a sample."""
     x, y = data
     parameters = replica.parameters
-    velocity: list[Tensor] | None = None
+    velocity: list[Tensor] = []
     total = torch.zeros((), dtype=torch.float64)
     for batch in batches:
         gradients, loss = _gradients(replica, x[batch], y[batch])
         total += loss
-        if work.proximal:
-            with torch.no_grad():
-                away = torch._foreach_sub(parameters, list(first))
-            torch._foreach_add_(gradients, away, alpha=work.proximal)
-        if work.momentum:
-            if velocity is None:
-                velocity = gradients
-            else:
-                torch._foreach_mul_(velocity, work.momentum)
-                torch._foreach_add_(velocity, gradients)
-            gradients = velocity
+        moves = direction(gradients, parameters, first, velocity, work)
         with torch.no_grad():
-            torch._foreach_add_(parameters, gradients, alpha=-work.lr)
+            torch._foreach_add_(parameters, moves, alpha=-work.lr)
     return total / sum(map(len, batches))
 
 

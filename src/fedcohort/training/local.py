@@ -5,7 +5,7 @@ batched one is tested against. The batched backend trains all clients of all run
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -33,6 +33,15 @@ class Trained:
 
     parameters: Parameters
     losses: Tensor
+
+
+def joined(parts: Sequence[Trained]) -> Trained:
+    """Return the local models of several trainings as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    names = parts[0].parameters
+    parameters = {name: torch.cat([part.parameters[name] for part in parts]) for name in names}
+    return Trained(parameters, torch.cat([part.losses for part in parts]))
 
 
 class Trainer(Protocol):
@@ -130,8 +139,7 @@ def train_batched(
         _train_lockstep(model, stacked, jobs[i : i + jobs_at_once], data, pool, work)
         for i in range(0, len(jobs), jobs_at_once)
     ]
-    parameters = {name: torch.cat([part.parameters[name] for part in parts]) for name in stacked}
-    return Trained(parameters, torch.cat([part.losses for part in parts]))
+    return joined(parts)
 
 
 def _train_lockstep(

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedcohort.training.descent import direction
 from fedcohort.training.fused.layers import Convolution, Layer, Linear
-from fedcohort.training.local import Parameters, Trained
+from fedcohort.training.local import Parameters, Trained, joined
 from fedcohort.training.plan import Jobs, LocalWork, make_plan
 from fedcohort.training.workers import Workers
 
@@ -58,11 +59,7 @@ class Stacked:
         share = min(share, max(1, _VALUES_AT_ONCE // values))
         shares = [jobs[i : i + share] for i in range(0, len(jobs), share)]
         train = functools.partial(_train, self.layers, stacked, data, pool, work)
-        parts = self.workers.map(train, shares)
-        if len(parts) == 1:
-            return parts[0]
-        parameters = {n: torch.cat([part.parameters[n] for part in parts]) for n in stacked}
-        return Trained(parameters, torch.cat([part.losses for part in parts]))
+        return joined(self.workers.map(train, shares))
 
 
 @torch.no_grad()
@@ -80,7 +77,7 @@ def _train(
     everyone_works = (counts > 0).all(1).tolist()
     local = {name: values.index_select(0, jobs.model) for name, values in stacked.items()}
     first = [values.clone() for values in local.values()] if work.proximal else []
-    velocity: list[Tensor] | None = None
+    velocity: list[Tensor] = []
     total = torch.zeros(len(jobs), dtype=torch.float64)
     for t, (sample, weight) in enumerate(zip(plan.sample, plan.weight, strict=True)):
         each = sample.flatten()
@@ -88,17 +85,8 @@ def _train(
         labels = y.index_select(0, each).view(sample.shape)
         gradients, losses = gradients_of(layers, local, images, labels, weight)
         total += losses * counts[t]
-        moves = [gradients[name] for name in local]
-        if work.proximal:
-            away = torch._foreach_sub(list(local.values()), first)
-            torch._foreach_add_(moves, away, alpha=work.proximal)
-        if work.momentum:
-            if velocity is None:
-                velocity = moves
-            else:
-                torch._foreach_mul_(velocity, work.momentum)
-                torch._foreach_add_(velocity, moves)
-            moves = velocity
+        found = [gradients[name] for name in local]
+        moves = direction(found, list(local.values()), first, velocity, work)
         if not everyone_works[t]:
             # A job that has finished keeps its velocity from moving it.
             moves = [move * (counts[t] > 0).view(-1, *[1] * (move.dim() - 1)) for move in moves]

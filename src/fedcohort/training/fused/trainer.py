@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedcohort.training.fused.layers import Layer
 from fedcohort.training.fused.network import Network, channels_last
 from fedcohort.training.fused.space import Batches, Space
-from fedcohort.training.local import Parameters, Trained
+from fedcohort.training.local import Parameters, Trained, joined
 from fedcohort.training.plan import Jobs, LocalWork, Plan, make_plan, to_device
 
 _KEPT_PROGRAMS = 12
@@ -49,10 +49,7 @@ class FusedTrainer:
             self._train(stacked, jobs[i : i + at_once], data, pool, work)
             for i in range(0, len(jobs), at_once)
         ]
-        if len(parts) == 1:
-            return parts[0]
-        parameters = {name: torch.cat([p.parameters[name] for p in parts]) for name in stacked}
-        return Trained(parameters, torch.cat([part.losses for part in parts]))
+        return joined(parts)
 
     def _train(
         self,
