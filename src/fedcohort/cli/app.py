@@ -242,12 +242,11 @@ def export_study(
 ) -> None:
     """Write results as CSV or Parquet: all rounds, all runs, or a row a selector."""
     from fedcohort.cli.parsing import one_of
+    from fedcohort.report.export import TABLES, export
     from fedcohort.simulation import Store
 
-    one_of("--table", table, ("rounds", "runs", "summary", "gains", "standings"))
+    one_of("--table", table, tuple(TABLES))
     with Store.existing(folder) as store:
-        from fedcohort.report.export import export
-
         for path in export(store, to, table):
             typer.echo(path)
 

@@ -173,13 +173,7 @@ def _sorted_participation(summary: Summary) -> Any:
 
 def leader(members: Sequence[Summary]) -> Summary:
     """Return the group of a panel that is first at the target, or else the most accurate one."""
-    return min(
-        members,
-        key=lambda s: (
-            s.rounds + 1 if s.rounds_to_target is None else s.rounds_to_target,
-            -(wording.final(s, "train") or 0),
-        ),
-    )
+    return min(members, key=lambda s: (s.arrival, -(wording.final(s, "train") or 0)))
 
 
 def plain(members: Sequence[Summary]) -> Sequence[Summary]:

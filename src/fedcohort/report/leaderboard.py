@@ -19,6 +19,7 @@ from fedcohort.errors import InvalidInputError
 from fedcohort.report.figure_runs import NotInStoreError
 from fedcohort.report.grouping import dataset_title, skew_title
 from fedcohort.report.summary import Summary, summarise
+from fedcohort.report.wording import rounds_reached
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
@@ -40,8 +41,8 @@ class Standing:
         What it must be told of clients.
     cells : dict of Summary
         By condition.
-    speed, least_speed : float
-        Geometric mean of the speeds, and the lowest.
+    speeds : dict of float
+        By condition.
     bytes, time : float or None
         Geometric means of bytes and simulated time to the target, over fedavg's, in the conditions
         where both got there.
@@ -52,12 +53,21 @@ class Standing:
     selector: str
     needs: tuple[str, ...]
     cells: dict[str, Summary]
-    speed: float
-    least_speed: float
+    speeds: dict[str, float]
     bytes: float | None
     time: float | None
     faster: int
     slower: int
+
+    @property
+    def speed(self) -> float:
+        """The geometric mean of the speeds."""
+        return float(np.exp(np.mean(np.log(list(self.speeds.values())))))
+
+    @property
+    def least_speed(self) -> float:
+        """The lowest speed."""
+        return min(self.speeds.values())
 
 
 def standings(store: Store) -> list[Standing]:
@@ -156,24 +166,18 @@ def _standing(
     name: str, cells: dict[str, Summary], conditions: dict[str, dict[str, Summary]]
 ) -> Standing:
     pairs = [(own, conditions[title][BASELINE]) for title, own in cells.items()]
-    speeds = [_arrival(theirs) / max(_arrival(own), 1) for own, theirs in pairs]
+    speeds = [theirs.arrival / max(own.arrival, 1) for own, theirs in pairs]
     compared = [own.comparison for own, _ in pairs if own.comparison is not None]
     return Standing(
         name,
         tuple(sorted(n.value for n in pairs[0][0].config.make_selector().needs)),
         cells,
-        float(np.exp(np.mean(np.log(speeds)))),
-        min(speeds),
+        dict(zip(cells, speeds, strict=True)),
         _mean_ratio([(own.bytes_to_target, theirs.bytes_to_target) for own, theirs in pairs]),
         _mean_ratio([(own.time_to_target, theirs.time_to_target) for own, theirs in pairs]),
         sum(c.high < 0 for c in compared),
         sum(c.low > 0 for c in compared),
     )
-
-
-def _arrival(summary: Summary) -> int:
-    reached = summary.rounds_to_target
-    return summary.rounds + 1 if reached is None else reached
 
 
 def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
@@ -188,10 +192,7 @@ def leaderboard_figure(store: Store) -> Figure:
     """Draw rounds to the target of every selector in every condition, coloured by its speed."""
     rows = standings(store)
     titles = list(rows[0].cells)
-    baseline = next(row for row in rows if row.selector == BASELINE)
-    speeds = np.array(
-        [[_arrival(baseline.cells[t]) / max(_arrival(r.cells[t]), 1) for t in titles] for r in rows]
-    )
+    speeds = np.array([[row.speeds[title] for title in titles] for row in rows])
     figure = Figure(
         figsize=(0.42 * len(titles) + 2.2, 0.27 * len(rows) + 2.2), layout="constrained"
     )
@@ -205,8 +206,7 @@ def leaderboard_figure(store: Store) -> Figure:
     )
     for i, row in enumerate(rows):
         for j, title in enumerate(titles):
-            cell = row.cells[title]
-            text = str(cell.rounds_to_target or f">{cell.rounds}")
+            text = rounds_reached(row.cells[title])
             dark = abs(np.log2(speeds[i, j])) > 0.75
             axis.text(j, i, text, ha="center", va="center", fontsize=6, color="w" if dark else "k")
     datasets = [title.partition(", ")[0] for title in titles]

@@ -136,6 +136,11 @@ class Summary:
     device: str
     comparison: Comparison | None = None
 
+    @property
+    def arrival(self) -> int:
+        """Rounds to the target; the round after the last where it was not reached."""
+        return self.rounds + 1 if self.rounds_to_target is None else self.rounds_to_target
+
 
 def summarise(
     store: Store, target: Targets, configs: Iterable[RunConfig] | None = None
