@@ -1,12 +1,14 @@
 """The real command, as a user calls it."""
 
 import gzip
+import importlib.metadata
 import json
 import os
 import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -116,6 +118,12 @@ def test_select_prints_one_line_of_distinct_ids(fedcohort, tmp_path):
     assert re.fullmatch(r"\d+( \d+){3}\n", one.stdout)
     assert one.stdout == two.stdout
     assert {fedcohort(*options, "--seed", s).stdout for s in range(1, 4)} != {one.stdout}
+
+
+def test_the_module_is_the_command_and_tells_its_version():
+    command = [sys.executable, "-m", "fedcohort", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"fedcohort {importlib.metadata.version('fedcohort')}\n"
 
 
 def test_data_fetch_finds_what_is_there(fedcohort, mnist):  # noqa: ARG001

@@ -3,6 +3,7 @@ import pytest
 from fedcohort.report.figure_runs import NotInStoreError
 from fedcohort.report.figures import write_figures
 from fedcohort.report.regime import gain_rows, gains, regime_figure
+from fedcohort.report.summary import summarise
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 
 # Rounds to the target under dp3s and fedavg, by learning rate; 99 is never.
@@ -32,7 +33,7 @@ def mapped(tmp_path_factory):
 
 
 def test_the_gain_is_the_ratio_of_rounds_or_a_bound(mapped):
-    found = {g.config.lr: (g.bound, g.gain) for g in gains(mapped)}
+    found = {g.config.lr: (g.bound, g.gain) for g in gains(summarise(mapped, 0.9))}
     assert found == {
         0.1: ("", 2.0),
         0.2: ("", 1.0),
@@ -59,4 +60,4 @@ def test_the_map_shows_what_varies(mapped, tmp_path):
 
 def test_one_setting_is_no_map(store):
     with pytest.raises(NotInStoreError, match="three training settings"):
-        regime_figure(store)
+        regime_figure(summarise(store, 0.9))

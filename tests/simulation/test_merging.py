@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from fedcohort.cli.status import status_of
 from fedcohort.errors import StoreError
 from fedcohort.simulation import RunConfig, Store, simulate
 from fedcohort.simulation.ledger import Ledger, Pack
@@ -49,7 +50,7 @@ def test_a_new_folder_gets_everything_that_is_finished(stores):
     assert [config.seed for config in here.configs()] == [1, 2]
     assert here.targets() == there.targets()
     assert [(part.part, part.runs, part.done) for part in Ledger(here).parts()][:2] == [
-        ("a", 1, 1),
+        ("a", 2, 1),
         ("b", 1, 1),
     ]
 
@@ -64,6 +65,23 @@ def test_groups_that_were_packed_differently_are_done_when_their_runs_are(stores
     simulate(RUNS[2:], there, device="cpu")
     merge(here, there.folder)
     assert [group.done for group in Ledger(here).groups()] == [True]
+
+
+def test_runs_that_came_without_their_group_count_as_done(stores):
+    here, there = stores
+    Ledger(here).enter(Study("s", STUDY.parts[:1], "a alone"), alone)
+    Ledger(there).enter(STUDY, lambda configs: [Pack(tuple(configs), 1.0)])
+    simulate(RUNS, there, device="cpu")
+    merge(here, there.folder)
+    assert not set(RUNS[2:]) & set(configs_in_groups(here)), "or the group would count it"
+    (part,) = [part for part in Ledger(here).parts() if part.part == "b"]
+    assert (part.runs, part.done, part.rounds_done, part.rounds) == (1, 1, 2, 2)
+    assert status_of(here)["finished"]
+
+
+def configs_in_groups(store):
+    rows = store.db.execute("SELECT config FROM members").fetchall()
+    return [RunConfig.from_json(text) for (text,) in rows]
 
 
 def test_a_folder_is_not_merged_into_itself_nor_nothing(stores, tmp_path):

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="Choose which clients train in each round of federated learning, and compare rules.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -28,6 +27,24 @@ Selectors = Annotated[
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; resumes what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from fedcohort import __version__
+
+        typer.echo(f"fedcohort {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedcohort(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and end.", callback=_show_version),
+    ] = False,
+) -> None:
+    """Choose which clients train in each round of federated learning, and compare rules."""
 
 
 @app.command()

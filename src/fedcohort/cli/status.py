@@ -64,8 +64,10 @@ def status_of(store: Store) -> dict[str, Any]:
         values["left"] = part.runs - part.done - part.running
         values["seconds_left"] = seconds_left(own, sum(bool(group.holder) for group in own))
         parts.append(values)
+    # Runs that are named here but planned elsewhere have no time that could be told.
+    known = all(part["left"] == 0 or part["seconds_left"] is not None for part in parts)
     return {
-        "finished": all(group.done for group in groups),
+        "finished": all(part["done"] == part["runs"] for part in parts),
         "parts": parts,
         "held": [
             {
@@ -84,5 +86,5 @@ def status_of(store: Store) -> dict[str, Any]:
             sum(group.runs * group.round for group in groups) / spent if spent else None
         ),
         "seconds": spent,
-        "seconds_left": seconds_left(groups, len(held)),
+        "seconds_left": seconds_left(groups, len(held)) if known else None,
     }

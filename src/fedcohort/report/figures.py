@@ -18,7 +18,7 @@ M. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ from fedcohort.report.figure_runs import (
 from fedcohort.report.grouping import dataset_title, skew_title
 from fedcohort.report.leaderboard import leaderboard_figure
 from fedcohort.report.palette import selector_styles
-from fedcohort.report.regime import regime_figure
+from fedcohort.report.regime import TARGET, regime_figure
 from fedcohort.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ if TYPE_CHECKING:
 _SKEWS = ("0.5", "0.8", "H", "1")
 _PROFILINGS = {"fc1": "FC-1", "gradient": "gradients", "representative-gradient": "repr. gradients"}
 _NAMES = {"dp3s": "FL-DP³S", "fedavg": "FedAvg", "clustered": "Cluster", "fedsae": "FedSAE"}
+
+# Grey is enough to tell fedavg, which the report dots.
+_DASHES = {"dash": "dashed", "dashdot": "dashdot", "longdash": "dashed", "longdashdot": "dashdot"}
+_LEGEND_COLUMN = 0.95  # inches
 
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -95,7 +99,10 @@ class _Line:
 
 @dataclasses.dataclass(frozen=True)
 class _Material:
+    """What figures are drawn from: all runs, and those that curves can be drawn of."""
+
     store: Store
+    everything: Sequence[Summary]
     summaries: Sequence[Summary]
 
 
@@ -128,12 +135,10 @@ def write_figures(
     }
     # Not of the paper: nobody misses them where neither settings nor conditions were varied.
     extras: dict[str, Callable[[_Material], Figure]] = {
-        "regime": lambda m: regime_figure(m.store),
-        "leaderboard": lambda m: leaderboard_figure(m.store),
+        "regime": lambda m: regime_figure(m.everything),
+        "leaderboard": lambda m: leaderboard_figure(m.everything),
     }
-    # An unfinished run would cut the curves of its group short.
-    finished = [config for config in store.configs() if store.is_done(config.key)]
-    material = _Material(store, summarise(store, None, finished or None))
+    material = _material(store)
     destination = Path(folder)
     destination.mkdir(parents=True, exist_ok=True)
     paths, left_out = [], {}
@@ -151,6 +156,15 @@ def write_figures(
     return Figures(paths, left_out)
 
 
+def _material(store: Store) -> _Material:
+    everything = summarise(store, store.targets() or TARGET)
+    # An unfinished run would cut the curves of its group short.
+    finished = [config for config in store.configs() if store.is_done(config.key)]
+    if finished and any(summary.unfinished for summary in everything):
+        return _Material(store, everything, summarise(store, None, finished))
+    return _Material(store, everything, everything)
+
+
 def _save(figure: Figure, path: Path) -> None:
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     metadata: dict[str, None] = undated.get(path.suffix, {})
@@ -165,14 +179,14 @@ def _accuracy(material: _Material) -> Figure:
     datasets, skews = _in_order(shown)
     figure = Figure(figsize=(1.9 * len(skews) + 0.3, 1.65 * len(datasets) + 0.4))
     axes = figure.subplots(len(datasets), len(skews), squeeze=False, sharex="col")
-    colours = _colours([s.label for s in shown])
+    styles = selector_styles([s.label for s in shown])
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     for row, dataset in enumerate(datasets):
         for column, skew in enumerate(skews):
             axis = axes[row, column]
             here = [s for s in shown if (s.dataset, s.skew) == (dataset, skew)]
             axis.set_visible(bool(here))
-            _draw(axis, [_Line(s, _name(s.label), colours[s.label]) for s in here])
+            _draw(axis, [_Line(s, _name(s.label), **_look(styles[s.label])) for s in here])
             letter = next(letters, "")
             axis.set_title(f"({letter}) {skew_title(dataset, skew)}, {dataset_title(dataset)}")
             if row == len(datasets) - 1:
@@ -187,9 +201,10 @@ def _gemd(material: _Material) -> Figure:
     if not shown:
         raise NotInStoreError("no round has a GEMD yet")
     datasets, _ = _in_order(shown)
-    figure = Figure(figsize=(2.6 * len(datasets) + 0.6, 2.1), layout="constrained")
+    widest = max(len(_in_order([s for s in shown if s.dataset == d])[1]) for d in datasets)
+    figure = Figure(figsize=(max(2.6, 0.62 * widest) * len(datasets) + 0.6, 2.1))
     axes = figure.subplots(1, len(datasets), squeeze=False, sharey=True)[0]
-    colours = _colours([s.label for s in shown])
+    styles = selector_styles([s.label for s in shown])
     labels = list(dict.fromkeys(s.label for s in shown))
     for axis, dataset in zip(axes, datasets, strict=True):
         here = [s for s in shown if s.dataset == dataset]
@@ -199,13 +214,16 @@ def _gemd(material: _Material) -> Figure:
             mine = {s.skew: s for s in here if s.label == label}
             at = [k + (i - (len(labels) - 1) / 2) * width for k, x in enumerate(skews) if x in mine]
             values = [mine[x].gemd or 0.0 for x in skews if x in mine]
-            axis.bar(at, values, width, color=colours[label], label=_name(label))
+            hatch = "" if _look(styles[label])["dash"] == "solid" else "/////"
+            axis.bar(
+                at, values, width, color=styles[label]["light"], hatch=hatch, label=_name(label)
+            )
         axis.set_xticks(range(len(skews)), [skew_title(dataset, skew) for skew in skews])
         axis.set_title(dataset_title(dataset))
         axis.grid(axis="y")
         axis.set_axisbelow(True)
     axes[0].set_ylabel("GEMD")
-    axes[0].legend(fontsize=7)
+    _shared_legend(figure, axes)
     return figure
 
 
@@ -313,6 +331,11 @@ def _colours(names: Sequence[str]) -> dict[str, str]:
     return {name: style["light"] for name, style in selector_styles(names).items()}
 
 
+def _look(style: Mapping[str, str]) -> dict[str, str]:
+    """Return a line's colour on paper, and its dash where colours are used a second time."""
+    return {"colour": style["light"], "dash": _DASHES.get(style["dash"], "solid")}
+
+
 def _shared_legend(figure: Figure, axes: Iterable[Axes]) -> None:
     entries: dict[str, Artist] = {}
     for axis in axes:
@@ -322,7 +345,7 @@ def _shared_legend(figure: Figure, axes: Iterable[Axes]) -> None:
     figure.legend(
         list(entries.values()),
         list(entries),
-        ncols=max(1, len(entries)),
+        ncols=max(1, min(len(entries), int(figure.get_figwidth() / _LEGEND_COLUMN))),
         loc="upper center",
         bbox_to_anchor=(0.5, 0.02),
     )

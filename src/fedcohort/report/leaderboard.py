@@ -8,7 +8,7 @@ is the geometric mean over the conditions that all selectors share.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,15 +70,15 @@ class Standing:
         return min(self.speeds.values())
 
 
-def standings(store: Store) -> list[Standing]:
+def standings(summaries: Iterable[Summary]) -> list[Standing]:
     """Return all selectors' standings, the fastest first.
 
     Raises
     ------
     NotInStoreError
-        When the store has no few conditions that many selectors share.
+        When there are no few conditions that many selectors share.
     """
-    conditions = _conditions(summarise(store, store.targets()))
+    conditions = _conditions(summaries)
     names = next(iter(conditions.values())).keys()
     found = [
         _standing(name, {title: cells[name] for title, cells in conditions.items()}, conditions)
@@ -96,7 +96,7 @@ def standing_rows(store: Store) -> list[dict[str, Any]]:
         When the store has no leaderboard.
     """
     try:
-        found = standings(store)
+        found = standings(summarise(store, store.targets()))
     except NotInStoreError as reason:
         raise InvalidInputError(
             f"There are no standings in {store.folder}: it has {reason}. Run a study such as"
@@ -143,7 +143,7 @@ def condition_title(config: RunConfig) -> str:
     return ", ".join(words)
 
 
-def _conditions(summaries: Sequence[Summary]) -> dict[str, dict[str, Summary]]:
+def _conditions(summaries: Iterable[Summary]) -> dict[str, dict[str, Summary]]:
     """Return summaries by condition and selector, where all selectors are finished."""
     by_panel: dict[str, dict[str, Summary]] = {}
     for s in summaries:
@@ -188,9 +188,9 @@ def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | N
 # -- the figure --------------------------------------------------------------------------------
 
 
-def leaderboard_figure(store: Store) -> Figure:
+def leaderboard_figure(summaries: Iterable[Summary]) -> Figure:
     """Draw rounds to the target of every selector in every condition, coloured by its speed."""
-    rows = standings(store)
+    rows = standings(summaries)
     titles = list(rows[0].cells)
     speeds = np.array([[row.speeds[title] for title in titles] for row in rows])
     figure = Figure(

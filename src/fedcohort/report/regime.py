@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,7 @@ SETTINGS = {
 SELECTOR, BASELINE = "dp3s", "fedavg"
 # MNIST, ξ = 1, rounds to 90 %: what the paper reports of its selector and of FedAvg.
 _PAPER = (62, 127)
-_TARGET = 0.9
+TARGET = 0.9
 _RESAMPLES = 2000
 
 
@@ -73,10 +73,10 @@ class Gain:
     bound: str
 
 
-def gains(store: Store) -> list[Gain]:
-    """Return the gain of ``dp3s`` over ``fedavg`` in every setting where the store has both."""
+def gains(summaries: Iterable[Summary]) -> list[Gain]:
+    """Return the gain of ``dp3s`` over ``fedavg`` in every setting that has both."""
     by_setting: dict[RunConfig, dict[str, Summary]] = {}
-    for summary in summarise(store, store.targets() or _TARGET):
+    for summary in summaries:
         config = summary.config
         if config.profile == "fc1" and summary.target is not None:
             setting = dataclasses.replace(config, selector=BASELINE, seed=0)
@@ -102,7 +102,7 @@ def _gain(setting: RunConfig, found: dict[str, Summary]) -> Gain:
         _first_reached(
             weights @ s.train.seeds[[s.seeds.index(seed) for seed in seeds]][:, at],
             rounds,
-            s.target or _TARGET,
+            s.target or TARGET,
         )
         for s, at in zip((ours, theirs), places, strict=True)
     ]
@@ -132,7 +132,8 @@ def _first_reached(
 
 def gain_rows(store: Store) -> list[dict[str, Any]]:
     """Return the gains as a table, the largest first."""
-    found = sorted(gains(store), key=lambda g: -(g.gain or 0))
+    summaries = summarise(store, store.targets() or TARGET)
+    found = sorted(gains(summaries), key=lambda g: -(g.gain or 0))
     names = sorted({name for g in found for name in g.rounds})
     return [
         {
@@ -154,7 +155,7 @@ def gain_rows(store: Store) -> list[dict[str, Any]]:
 # -- the figure --------------------------------------------------------------------------------
 
 
-def regime_figure(store: Store) -> Figure:
+def regime_figure(summaries: Iterable[Summary]) -> Figure:
     """Draw the gain against each setting that varies, and both selectors' rounds.
 
     Raises
@@ -162,7 +163,7 @@ def regime_figure(store: Store) -> Figure:
     NotInStoreError
         When fewer than three settings have both selectors.
     """
-    found = _largest_map(gains(store))
+    found = _largest_map(gains(summaries))
     varying = [n for n in SETTINGS if len({getattr(g.config, n) for g in found}) > 1]
     figure = Figure(figsize=(2.1 * (len(varying) + 1) + 0.4, 2.5), layout="constrained")
     axes = figure.subplots(1, len(varying) + 1, squeeze=False)[0]

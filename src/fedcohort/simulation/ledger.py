@@ -273,13 +273,17 @@ class Ledger:
         """Return the parts of all studies, in their order, and then runs that none names."""
         groups = {group.name: group for group in self.groups()}
         query = (
-            "SELECT coalesce(parts.study, ''), coalesce(part, ''), target, grp"
-            " FROM members LEFT JOIN parts USING (run) LEFT JOIN studies USING (study)"
+            "SELECT coalesce(parts.study, ''), coalesce(part, ''), target, grp, done, runs.config"
+            " FROM (SELECT run FROM members UNION SELECT run FROM parts) AS every"
+            " LEFT JOIN members USING (run) LEFT JOIN runs USING (run)"
+            " LEFT JOIN parts USING (run) LEFT JOIN studies USING (study)"
             " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
         )
         found: dict[tuple[str, str, float | None], list[GroupState]] = {}
-        for study, part, target, name in self._db.execute(query):
-            found.setdefault((study, part, target), []).append(groups[name])
+        for study, part, target, name, done, config in self._db.execute(query):
+            alone = name is None
+            group = _ungrouped(config if done else None) if alone else groups[name]
+            found.setdefault((study, part, target), []).append(group)
         return [
             PartState(
                 study=study,
@@ -290,7 +294,7 @@ class Ledger:
                 running=sum(bool(group.holder) and not group.done for group in runs),
                 rounds=sum(group.rounds for group in runs),
                 rounds_done=sum(group.live for group in runs),
-                groups=frozenset(group.name for group in runs),
+                groups=frozenset(group.name for group in runs if group.name),
             )
             for (study, part, target), runs in found.items()
         ]
@@ -444,6 +448,12 @@ class Ledger:
                             "UPDATE claims SET beat = ?, round = ? WHERE grp = ? AND holder = ?",
                             (time.time(), round_, group, self._token),
                         )
+
+
+def _ungrouped(config: str | None) -> GroupState:
+    """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
+    rounds = RunConfig.from_json(config).rounds if config else 0
+    return GroupState("", 1, max(rounds, 1), "", 0.0, rounds, rounds, 0.0, "")
 
 
 def _abandoned(host: str, pid: int, started: int, beat: float) -> bool:

@@ -1,0 +1,5 @@
+"""``python -m fedcohort``: the command line."""
+
+from fedcohort.cli import main
+
+main()
