@@ -5,6 +5,7 @@ gives the same draw whatever else was drawn before. That is why a run has one re
 batch, resumed, or on another engine.
 """
 
+import functools
 import zlib
 
 import numpy as np
@@ -27,6 +28,7 @@ def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=spawn_key))
 
 
+@functools.lru_cache(maxsize=1024)
 def derived_seed(seed: int, purpose: str, *key: int) -> int:
     """Return a 63-bit seed for libraries that take an integer instead of a generator."""
     return int(generator(seed, purpose, *key).integers(2**63 - 1))

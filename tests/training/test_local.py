@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedcohort.training.aggregation import aggregate, usable
+from fedcohort.training.aggregation import aggregate
 from fedcohort.training.local import train_batched, train_sequential
 from fedcohort.training.models import build_model
 from fedcohort.training.plan import Jobs, LocalWork
@@ -84,7 +84,7 @@ def test_fedprox_draws_clients_back_to_the_global_model(setting):
 def test_aggregation_is_the_weighted_mean():
     stacked = {"w": torch.tensor([[0.0, 0.0], [10.0, 10.0]])}
     local = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0], [20.0, 30.0]])}
-    moved = aggregate(
+    moved, used = aggregate(
         stacked,
         local,
         torch.tensor([[0, 1], [2, -1]]),
@@ -92,21 +92,21 @@ def test_aggregation_is_the_weighted_mean():
         torch.tensor([True, True, True]),
     )
     assert torch.allclose(moved["w"], torch.tensor([[2.5, 3.5], [20.0, 30.0]]))
+    assert used.all()
 
 
 def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
     stacked = {"w": torch.zeros(2, 2)}
     local = {"w": torch.tensor([[1.0, 1.0], [float("nan"), 1.0], [3.0, 3.0], [float("inf"), 0.0]])}
-    used = usable(local)
+    slots = torch.tensor([[0, 1, 2], [3, -1, -1]])
+    weights = torch.tensor([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    moved, used = aggregate(stacked, local, slots, weights, torch.ones(4, dtype=torch.bool))
     assert used.tolist() == [True, False, True, False]
-    moved = aggregate(
-        stacked,
-        local,
-        torch.tensor([[0, 1, 2], [3, -1, -1]]),
-        torch.tensor([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]], dtype=torch.float64),
-        used,
-    )
     assert torch.allclose(moved["w"], torch.tensor([[2.0, 2.0], [0.0, 0.0]]))
+    trusted = torch.tensor([False, True, True, True])
+    moved, used = aggregate(stacked, local, slots, weights, trusted)
+    assert used.tolist() == [False, False, True, False]
+    assert torch.allclose(moved["w"], torch.tensor([[3.0, 3.0], [0.0, 0.0]]))
 
 
 def test_small_and_large_models_are_averaged_alike(setting, monkeypatch):
@@ -117,8 +117,8 @@ def test_small_and_large_models_are_averaged_alike(setting, monkeypatch):
     found = []
     for few in (2**20, 0):
         monkeypatch.setattr("fedcohort.training.aggregation._FEW_VALUES", few)
-        used = usable(local)
+        moved, used = aggregate(stacked, local, slots, weights, torch.ones(4, dtype=torch.bool))
         assert used.tolist() == [True, False, True, True]
-        found.append(aggregate(stacked, local, slots, weights, used))
+        found.append(moved)
     for name, values in found[0].items():
         assert torch.equal(values, found[1][name])

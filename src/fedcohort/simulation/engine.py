@@ -36,7 +36,7 @@ from fedcohort.simulation.setting import (
 )
 from fedcohort.simulation.store import Checkpoint, RoundRecord
 from fedcohort.simulation.system import Availability, attend, over_selected, parse_availability
-from fedcohort.training.aggregation import aggregate, usable
+from fedcohort.training.aggregation import aggregate
 from fedcohort.training.backend import Backend, choose_backend
 from fedcohort.training.choice import Workload
 from fedcohort.training.evaluation import client_losses
@@ -379,8 +379,8 @@ class Lockstep:
             deadline=config.deadline,
         )
         passes = np.where(attendance.answered, passes, 0.0)
-        receivers.append(ids)
-        down = self._model_bytes * len(np.unique(np.concatenate(receivers)))
+        reached = np.unique(np.concatenate([*receivers, ids])) if receivers else ids
+        down = self._model_bytes * len(reached)
         extra = _FLOAT_BYTES if Need.LOSS in selector.needs else 0
         up += (self._model_bytes + extra) * int((passes > 0).sum())
         elapsed = time.perf_counter() - began
@@ -446,7 +446,6 @@ class Lockstep:
         trained = self._backend.train(
             self._model, self._stacked, jobs, self._data.train, self._pool, self._work
         )
-        used = usable(trained.parameters) & trained.losses.isfinite()
         updates, start = {}, 0
         for r, count in zip(part, counts, strict=True):
             own = slice(start, start + count)
@@ -456,12 +455,12 @@ class Lockstep:
                 updates[r] = to_host(update)
         slots, weights = _slots(assignments, working)
         before = {name: values[part.start : part.stop] for name, values in self._stacked.items()}
-        moved = aggregate(
+        moved, used = aggregate(
             before,
             trained.parameters,
             to_device(torch.from_numpy(slots), self._device),
             to_device(torch.from_numpy(weights), self._device),
-            used,
+            trained.losses.isfinite(),
             self._backend.move,
         )
         self._move(part, moved)

@@ -16,23 +16,15 @@ mixing float32 [R, k], used bool [M]) → values + Σ mixing · (local[places] -
 _FEW_VALUES = 2**20
 
 
-def usable(local: Parameters) -> Tensor:
-    """Tell which of M local models are finite throughout: bool [M]."""
-    small = _values(local) <= _FEW_VALUES
-    flat = [_joined(local)] if small else [values.flatten(1) for values in local.values()]
-    # What is not a number is the largest and the smallest of all.
-    extremes = [extreme for values in flat for extreme in (values.amax(1), values.amin(1))]
-    return torch.stack(extremes).isfinite().all(0)
-
-
+@torch.inference_mode()
 def aggregate(
     stacked: Parameters,
     local: Parameters,
     slots: Tensor,
     weights: Tensor,
-    used: Tensor,
+    trusted: Tensor,
     move: Move | None = None,
-) -> Parameters:
+) -> tuple[Parameters, Tensor]:
     """Move each global model by the weighted mean of its clients' updates.
 
     Parameters
@@ -45,24 +37,48 @@ def aggregate(
         The local models of each global one; -1 where there are fewer than k.
     weights : float64 [R, k]
         Aggregation weights; 0 in empty slots.
-    used : bool [M]
-        Who counts. The others' weight goes to the rest of their cohort, in proportion; a global
-        model of which nobody counts stays as it is.
+    trusted : bool [M]
+        Who may count, and does if all of its model is finite. The others' weight goes to the rest
+        of their cohort, in proportion; a global model of which nobody counts stays as it is.
     move : Move, optional
         How a parameter is moved; by default by PyTorch's operations.
+
+    Returns
+    -------
+    moved : dict of float32 [R, ...]
+        The next global models.
+    used : bool [M]
+        Who counted.
     """
-    counted = (slots >= 0) & used[slots.clamp(min=0)]
+    small = move is None and _values(local) <= _FEW_VALUES
+    before, after = ({"all": _joined(m)} if small else m for m in (stacked, local))
+    used = trusted & _finite(after)
+    places = slots.clamp(min=0)
+    mixing = _mixing(slots, places, weights, used)
+    move = move or move_slotwise
+    moved = {n: move(v, after[n], places, mixing, used) for n, v in before.items()}
+    if not small:
+        return moved, used
+    parts = torch.split(moved["all"], [v[0].numel() for v in stacked.values()], dim=1)
+    return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}, used
+
+
+def _finite(models: Parameters) -> Tensor:
+    """Tell which of M models are finite throughout: bool [M]."""
+    # What is not a number is the largest and the smallest of all.
+    flat = [values.flatten(1) for values in models.values()]
+    extremes = [extreme for values in flat for extreme in (values.amax(1), values.amin(1))]
+    return torch.stack(extremes).isfinite().all(0)
+
+
+def _mixing(slots: Tensor, places: Tensor, weights: Tensor, used: Tensor) -> Tensor:
+    """Return the weights [R, k] with those of who does not count given to the others."""
+    if used.device.type == "cpu" and bool(used.all()):
+        return weights.float()
+    counted = (slots >= 0) & used[places]
     intended, present = weights.sum(1), (weights * counted).sum(1)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
-    mixing = (weights * counted * scale[:, None]).float()
-    places = slots.clamp(min=0)
-    if move is not None or _values(local) > _FEW_VALUES:
-        move = move or move_slotwise
-        return {n: move(v, local[n], places, mixing, used) for n, v in stacked.items()}
-    widths = [values[0].numel() for values in stacked.values()]
-    joined = move_slotwise(_joined(stacked), _joined(local), places, mixing, used)
-    parts = torch.split(joined, widths, dim=1)
-    return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}
+    return (weights * counted * scale[:, None]).float()
 
 
 def move_slotwise(
@@ -70,8 +86,10 @@ def move_slotwise(
 ) -> Tensor:
     """Move one parameter of the global models; a `Move`."""
     flat = values.flatten(1)
-    # What does not count may not even be a number, and 0 times that is not 0.
-    finite = torch.where(used[:, None], local.flatten(1), 0.0)
+    finite = local.flatten(1)
+    if used.device.type != "cpu" or not used.all():
+        # What does not count may not even be a number, and 0 times that is not 0.
+        finite = torch.where(used[:, None], finite, 0.0)
     moved = flat.clone()
     at_once = max(1, _FEW_VALUES // max(1, flat.numel()))
     pairs = (torch.split(slots, at_once, dim=1) for slots in (places, mixing))

@@ -7,6 +7,7 @@ trained beside, on whatever device, and whether clients run one by one or in loc
 import dataclasses
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,15 +94,17 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
         Gives the batch size.
     """
     device = pool.device
-    width = int(jobs.size.max())
+    # NumPy's operations on a few numbers cost a fraction of PyTorch's.
+    sizes = jobs.size.numpy()
+    width = int(sizes.max())
     batch = width if work.batch_size is None else min(work.batch_size, width)
-    per_pass = (jobs.size + batch - 1) // batch
-    steps = (jobs.passes * per_pass).round().long().clamp(min=1)
-    total = int(steps.max())
-    pass_count = math.ceil(float((steps / per_pass).max()))
+    batches = -(-sizes // batch)
+    number = np.maximum(np.rint(jobs.passes.numpy() * batches), 1).astype(np.int64)
+    total = int(number.max())
+    pass_count = math.ceil((number / batches).max())
     # All that has to be known on the host is known: nothing below waits for the device.
-    integers = torch.stack([jobs.start, jobs.size, jobs.key, per_pass, steps])
-    start, size, key, per_pass, steps = to_device(integers, device)
+    integers = np.stack([jobs.start.numpy(), sizes, jobs.key.numpy(), batches, number])
+    start, size, key, per_pass, steps = to_device(torch.from_numpy(integers), device)
 
     step = torch.arange(total, device=device)[:, None]
     which_pass, which_batch = step // per_pass, step % per_pass

@@ -57,12 +57,14 @@ class Stacked:
         values = samples * sum(_values_per_sample(layer) for layer in self.layers)
         share = -(-len(jobs) // self.workers.count)
         share = min(share, max(1, _VALUES_AT_ONCE // values))
-        shares = [jobs[i : i + share] for i in range(0, len(jobs), share)]
+        starts = range(0, len(jobs), share)
+        shares = [jobs[i : i + share] for i in starts] if len(starts) > 1 else [jobs]
         train = functools.partial(_train, self.layers, stacked, data, pool, work)
         return joined(self.workers.map(train, shares))
 
 
-@torch.no_grad()
+# Without gradients to record, PyTorch's share of an operation is smaller still.
+@torch.inference_mode()
 def _train(
     layers: Sequence[Layer],
     stacked: Parameters,
@@ -196,9 +198,11 @@ def _convolution(
             return gradient
         back = torch.bmm(gradient, toeplitz.transpose(1, 2)).view(models, samples, rows, kh, sh)
         whole = x.new_zeros(models, samples, height, sh)
-        for i in range(kh):
-            whole[:, :, i : i + rows] += back[:, :, :, i]
-        return whole.view(x.shape)[:, :, pad : height - pad, pad : width - pad]
+        for i, row in enumerate(back.unbind(3)):
+            # Not `+=`, which would write the slice once more.
+            whole.narrow(2, i, rows).add_(row)
+        images = whole.view(x.shape)
+        return images[:, :, pad : height - pad, pad : width - pad] if pad else images
 
     steps.append(backward)
     return y.view(models, samples, rows, columns, outputs)
