@@ -15,9 +15,8 @@ weighs 1/k, which makes the average unbiased.
 import dataclasses
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import pdist, squareform
 
 from fedcohort.parameters import OneOf, parameter
 from fedcohort.selection.base import Cohort, Floats, Need
@@ -56,12 +55,12 @@ class Clustered(UpdateSelector):
         """Return the distances [m, m] between the updates of `rows`."""
         known = rows[self._known()[rows]]
         distances = np.zeros((len(self._roster), len(self._roster)))
-        if len(known):
-            distances[np.ix_(known, known)] = (
-                squareform(pdist(self._roster[Need.UPDATE.value][known], "cityblock"))
-                if self.distance == "l1"
-                else _from_products(self._inner_products()[np.ix_(known, known)], self.distance)
-            )
+        both = np.ix_(known, known)
+        if len(known) and self.distance == "l1":
+            updates = self._roster[Need.UPDATE.value][known]
+            distances[both] = scipy.spatial.distance.cdist(updates, updates, "cityblock")
+        elif len(known):
+            distances[both] = _from_products(self._inner_products()[both], self.distance)
         return distances[np.ix_(rows, rows)]
 
 
@@ -123,7 +122,8 @@ def _maximal_subtrees(distances: Floats, mass: Floats) -> list[list[int]]:
     if leaves == 1:
         return [[0]]
     # Node i < leaves is client i; node leaves + j is the j-th merge, of the two children[j].
-    children = linkage(pdist(distances), "ward")[:, :2].astype(int).tolist()
+    tree = scipy.cluster.hierarchy.linkage(scipy.spatial.distance.pdist(distances), "ward")
+    children = tree[:, :2].astype(int).tolist()
     masses = mass.tolist()
     for left, right in children:
         masses.append(masses[left] + masses[right])

@@ -26,9 +26,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
 from scipy.special import entr, softmax
 
 from fedcohort.parameters import Interval, Optional, parameter
@@ -105,7 +104,8 @@ class HiCS(Selector):
             return rows[self._clustered(count, distances, self._roster["size"][rows], rng)]
         tree = np.empty((0, 4))
         if len(rows) > 1:
-            tree = linkage(squareform(distances, checks=False), "ward")
+            condensed = scipy.spatial.distance.squareform(distances, checks=False)
+            tree = scipy.cluster.hierarchy.linkage(condensed, "ward")
         labels = cut(tree, min(k if self.clusters is None else self.clusters, len(rows)))
         members = np.bincount(labels)
         means = np.bincount(labels, entropies) / members

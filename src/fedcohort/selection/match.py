@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.optimize import lsq_linear
 
 from fedcohort.parameters import OneOf, parameter
 from fedcohort.randomness import generator
@@ -350,6 +350,7 @@ def _matched_weights(points: Floats, sizes: Floats) -> Floats:
         [points.T / spread, 1e3 * np.ones((1, len(share))), 0.1 * np.eye(len(share))]
     )
     goal = np.concatenate([np.zeros(points.shape[1]), [1e3], 0.1 * share])
-    found = lsq_linear(rows, goal, bounds=(0, np.minimum(_LARGEST_WEIGHT * share, 1 + 1e-9)))
+    bounds = (0, np.minimum(_LARGEST_WEIGHT * share, 1 + 1e-9))
+    found = scipy.optimize.lsq_linear(rows, goal, bounds=bounds)
     weights: Floats = found.x / found.x.sum()
     return weights

@@ -11,8 +11,8 @@ n_c / Σ n_c.
 import dataclasses
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -55,6 +55,7 @@ class Ward(ProfileSelector):
             profiles = self._roster[Need.PROFILE.value][rows]
             # Framed, since squares of huge profiles would overflow and those of tiny ones vanish.
             profiles = Frame.around(profiles, profiles)(profiles)
+            linkage = scipy.cluster.hierarchy.linkage
             self._tree = linkage(profiles, "ward") if len(rows) > 1 else np.empty((0, 4))
             self._rows = rows
         return self._tree
