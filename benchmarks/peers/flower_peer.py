@@ -61,6 +61,9 @@ def main():
             strategy = CohortStrategy(plain, selector, cohort=cohort, min_clients=nodes)
         result = strategy.start(grid, ArrayRecord(task.state), num_rounds=rounds)
         state = result.arrays.to_torch_state_dict()
+        if selector is not None:
+            # A whole command ends with an accuracy, as ours does (of 60,000 samples more).
+            print(f"test accuracy {task.accuracy(state):.4f}")
         torch.save((scheduled.seconds, state), folder / "flower.pt")
 
     run_simulation(
