@@ -76,7 +76,7 @@ def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tenso
         else:
             if x.dim() == 4 and x.requires_grad:
                 # Its gradient comes back in another order, in which pools are five times slower.
-                x.register_hook(_channels_last)
+                x.register_hook(_channels_last)  # type: ignore[no-untyped-call]
             bias = None if layer.bias is None else parameters[layer.bias]
             x = F.linear(x.flatten(1), parameters[layer.weight], bias)
             x = torch.relu(x) if layer.relu else x
