@@ -1,5 +1,8 @@
+import re
+
 import pytest
 
+from fedcohort import list_selectors
 from fedcohort.report.figures import write_figures
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 
@@ -68,3 +71,24 @@ def test_an_unfinished_run_does_not_cut_curves_short(tmp_path):
             store.save({config.key: records}, done=last == 80)
         write_figures(store, tmp_path / "out", ("svg",))
     assert ">80<" in (tmp_path / "out" / "accuracy.svg").read_text()
+
+
+def test_many_selectors_can_be_told_apart(tmp_path):
+    """There are seven colours: from the eighth selector on lines are dashed and bars hatched."""
+    names = [name for name in list_selectors() if name != "fedavg"][:9]
+    with Store(tmp_path / "store") as store:
+        for selector in names:
+            config = RunConfig(clients=4, cohort=2, rounds=3, selector=selector)
+            store.begin(config, {"clients": 4, "device": "CPU", "train_evaluated_on": 10}, {})
+            records = [
+                RoundRecord(round=r, train_accuracy=0.5, gemd=0.5, cohort=(0, 1) if r else ())
+                for r in range(4)
+            ]
+            store.save({config.key: records}, done=True)
+        write_figures(store, tmp_path / "out", ("svg",))
+    curves = re.findall(
+        r'style="fill: none; ([^"]*stroke-width: 1.3[^"]*)"',
+        (tmp_path / "out" / "accuracy.svg").read_text(),
+    )
+    assert len({style.replace("; stroke-linecap: square", "") for style in curves}) == len(names)
+    assert 'id="h' in (tmp_path / "out" / "gemd.svg").read_text(), "no bar is hatched"
