@@ -330,7 +330,7 @@ def command(quick):
             began = time.perf_counter()
             done = subprocess.run(
                 [
-                    *(sys.executable, "-c", "from fedcohort.cli import main; main()"),
+                    *(sys.executable, "-m", "fedcohort"),
                     *("run", "--json", "--device", "cpu", "--out", f"{folder}/{out}"),
                     *("--dataset", "mnist", "--skew", "iid", "--samples-per-client", "600"),
                     *("--selector", "dp3s", "--rounds", str(rounds), "--eval-every", str(rounds)),

@@ -59,16 +59,21 @@ def test_an_empty_store_draws_nothing(store, copy_runs, tmp_path):
     assert set(result.left_out) == set(ALL)
 
 
+def _flat_run(store, config, last):
+    """Enter a run whose curves are flat, up to its round `last`."""
+    store.begin(config, {"clients": 4, "device": "CPU", "train_evaluated_on": 10}, {})
+    records = [
+        RoundRecord(round=r, train_accuracy=0.5, gemd=0.5, cohort=(0, 1) if r else ())
+        for r in range(last + 1)
+    ]
+    store.save({config.key: records}, done=last == config.rounds)
+
+
 def test_an_unfinished_run_does_not_cut_curves_short(tmp_path):
     with Store(tmp_path / "store") as store:
         for seed, last in ((0, 80), (1, 20)):
             config = RunConfig(clients=4, cohort=2, rounds=80, selector="fedavg", seed=seed)
-            store.begin(config, {"clients": 4, "device": "CPU", "train_evaluated_on": 10}, {})
-            records = [
-                RoundRecord(round=r, train_accuracy=0.5, cohort=(0, 1) if r else ())
-                for r in range(last + 1)
-            ]
-            store.save({config.key: records}, done=last == 80)
+            _flat_run(store, config, last)
         write_figures(store, tmp_path / "out", ("svg",))
     assert ">80<" in (tmp_path / "out" / "accuracy.svg").read_text()
 
@@ -79,12 +84,7 @@ def test_many_selectors_can_be_told_apart(tmp_path):
     with Store(tmp_path / "store") as store:
         for selector in names:
             config = RunConfig(clients=4, cohort=2, rounds=3, selector=selector)
-            store.begin(config, {"clients": 4, "device": "CPU", "train_evaluated_on": 10}, {})
-            records = [
-                RoundRecord(round=r, train_accuracy=0.5, gemd=0.5, cohort=(0, 1) if r else ())
-                for r in range(4)
-            ]
-            store.save({config.key: records}, done=True)
+            _flat_run(store, config, 3)
         write_figures(store, tmp_path / "out", ("svg",))
     curves = re.findall(
         r'style="fill: none; ([^"]*stroke-width: 1.3[^"]*)"',

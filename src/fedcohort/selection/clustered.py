@@ -58,7 +58,8 @@ class Clustered(UpdateSelector):
         both = np.ix_(known, known)
         if len(known) and self.distance == "l1":
             updates = self._roster[Need.UPDATE.value][known]
-            distances[both] = scipy.spatial.distance.cdist(updates, updates, "cityblock")
+            metric = scipy.spatial.distance
+            distances[both] = metric.squareform(metric.pdist(updates, "cityblock"))
         elif len(known):
             distances[both] = _from_products(self._inner_products()[both], self.distance)
         return distances[np.ix_(rows, rows)]

@@ -281,8 +281,7 @@ class Ledger:
         )
         found: dict[tuple[str, str, float | None], list[GroupState]] = {}
         for study, part, target, name, done, config in self._db.execute(query):
-            alone = name is None
-            group = _ungrouped(config if done else None) if alone else groups[name]
+            group = groups[name] if name else _ungrouped(config if done else None)
             found.setdefault((study, part, target), []).append(group)
         return [
             PartState(
@@ -453,7 +452,17 @@ class Ledger:
 def _ungrouped(config: str | None) -> GroupState:
     """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
     rounds = RunConfig.from_json(config).rounds if config else 0
-    return GroupState("", 1, max(rounds, 1), "", 0.0, rounds, rounds, 0.0, "")
+    return GroupState(
+        name="",
+        runs=1,
+        rounds=max(rounds, 1),
+        shape="",
+        cost=0.0,
+        round=rounds,
+        live=rounds,
+        seconds=0.0,
+        holder="",
+    )
 
 
 def _abandoned(host: str, pid: int, started: int, beat: float) -> bool:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from fedcohort.training.local import Parameters
 
-Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Moves one parameter [R, ...] of the global models: (values, local [M, ...], places int64 [R, k],
 mixing float32 [R, k], used bool [M]) → values + Σ mixing · (local[places] - values). What is not
-`used` has mixing 0."""
+`used` has mixing 0; None says that everyone is used."""
 
 # Models of no more values than this in all are worked on as one matrix: fewer, larger operations.
 _FEW_VALUES = 2**20
@@ -54,9 +54,12 @@ def aggregate(
     before, after = ({"all": _joined(m)} if small else m for m in (stacked, local))
     used = trusted & _finite(after)
     places = slots.clamp(min=0)
-    mixing = _mixing(slots, places, weights, used)
+    # A GPU would have to be waited for.
+    everyone = used.device.type == "cpu" and bool(used.all())
+    mixing = weights.float() if everyone else _mixing(slots, weights, used)
     move = move or move_slotwise
-    moved = {n: move(v, after[n], places, mixing, used) for n, v in before.items()}
+    counted = None if everyone else used
+    moved = {n: move(v, after[n], places, mixing, counted) for n, v in before.items()}
     if not small:
         return moved, used
     parts = torch.split(moved["all"], [v[0].numel() for v in stacked.values()], dim=1)
@@ -71,23 +74,21 @@ def _finite(models: Parameters) -> Tensor:
     return torch.stack(extremes).isfinite().all(0)
 
 
-def _mixing(slots: Tensor, places: Tensor, weights: Tensor, used: Tensor) -> Tensor:
+def _mixing(slots: Tensor, weights: Tensor, used: Tensor) -> Tensor:
     """Return the weights [R, k] with those of who does not count given to the others."""
-    if used.device.type == "cpu" and bool(used.all()):
-        return weights.float()
-    counted = (slots >= 0) & used[places]
+    counted = (slots >= 0) & used[slots.clamp(min=0)]
     intended, present = weights.sum(1), (weights * counted).sum(1)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
     return (weights * counted * scale[:, None]).float()
 
 
 def move_slotwise(
-    values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor
+    values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor | None
 ) -> Tensor:
     """Move one parameter of the global models; a `Move`."""
     flat = values.flatten(1)
     finite = local.flatten(1)
-    if used.device.type != "cpu" or not used.all():
+    if used is not None:
         # What does not count may not even be a number, and 0 times that is not 0.
         finite = torch.where(used[:, None], finite, 0.0)
     moved = flat.clone()

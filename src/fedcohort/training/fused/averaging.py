@@ -10,7 +10,7 @@ _BLOCK = 1024
 
 
 def move_fused(
-    values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor
+    values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor | None
 ) -> Tensor:
     """Move one parameter of the global models; see `fedcohort.training.aggregation.Move`."""
     del used  # What does not count has weight 0, and is not read.
