@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcohort.training.local import Parameters
@@ -50,20 +52,55 @@ def aggregate(
     used : bool [M]
         Who counted.
     """
-    small = move is None and _values(local) <= _FEW_VALUES
-    before, after = ({"all": _joined(m)} if small else m for m in (stacked, local))
-    used = trusted & _finite(after)
+    if move is None and _is_small(local):
+        return _aggregate_small(stacked, local, slots, weights, trusted)
+    used = trusted & _finite(local)
     places = slots.clamp(min=0)
     # A GPU would have to be waited for.
     everyone = used.device.type == "cpu" and bool(used.all())
     mixing = weights.float() if everyone else _mixing(slots, weights, used)
     move = move or move_slotwise
     counted = None if everyone else used
-    moved = {n: move(v, after[n], places, mixing, counted) for n, v in before.items()}
-    if not small:
-        return moved, used
-    parts = torch.split(moved["all"], [v[0].numel() for v in stacked.values()], dim=1)
-    return {n: m.view_as(v) for (n, v), m in zip(stacked.items(), parts, strict=True)}, used
+    return {n: move(v, local[n], places, mixing, counted) for n, v in stacked.items()}, used
+
+
+def _is_small(models: Parameters) -> bool:
+    on_host = all(values.device.type == "cpu" for values in models.values())
+    return on_host and sum(values.numel() for values in models.values()) <= _FEW_VALUES
+
+
+def _aggregate_small(
+    stacked: Parameters, local: Parameters, slots: Tensor, weights: Tensor, trusted: Tensor
+) -> tuple[Parameters, Tensor]:
+    """Do what `aggregate` does on one matrix of all parameters.
+
+    By NumPy: the operations are so short that PyTorch's way to them would take longer.
+    """
+    before, after = _joined(stacked), _joined(local)
+    used = trusted.numpy() & np.isfinite(after).all(1)
+    mixing = weights.numpy()
+    if not used.all():
+        mixing = _mixing(slots, weights, torch.from_numpy(used)).numpy()
+        # What does not count may not even be a number, and 0 times that is not 0.
+        after = np.where(used[:, None], after, np.float32(0))
+    steps = after[slots.numpy()]
+    steps -= before[:, None]
+    steps *= mixing.astype(np.float32)[:, :, None]
+    # Slot after slot, so that a model's sum does not depend on what it is computed beside.
+    for slot in range(steps.shape[1]):
+        before += steps[:, slot]
+    moved, start = {}, 0
+    for name, values in stacked.items():
+        end = start + values.numel() // len(values)
+        moved[name] = torch.from_numpy(before[:, start:end].reshape(values.shape))
+        start = end
+    return moved, torch.from_numpy(used)
+
+
+def _joined(models: Parameters) -> NDArray[np.float32]:
+    """Return models as one matrix [M, values]."""
+    flat = [values.numpy().reshape(len(values), -1) for values in models.values()]
+    return np.concatenate(flat, axis=1)
 
 
 def _finite(models: Parameters) -> Tensor:
@@ -101,12 +138,3 @@ def move_slotwise(
         for step in steps.unbind(1):
             moved.add_(step)
     return moved.view_as(values)
-
-
-def _values(models: Parameters) -> int:
-    return sum(values.numel() for values in models.values())
-
-
-def _joined(models: Parameters) -> Tensor:
-    """Return models as one matrix [M, values]."""
-    return torch.cat([values.flatten(1) for values in models.values()], dim=1)

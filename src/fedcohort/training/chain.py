@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedcohort.training.compiled.first_layer import first_layer, is_compiled
 from fedcohort.training.fused.layers import Convolution, Layer, UnsupportedModelError, recognise
 from fedcohort.training.local import Parameters
 
@@ -69,6 +70,9 @@ def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tenso
     """Return logits [B, classes] of inputs [B, ...]."""
     for place, layer in enumerate(layers):
         if isinstance(layer, Convolution):
+            if place == 0 and is_compiled(layer):
+                x = first_layer(layer, parameters[layer.weight], _bias(layer, parameters), x)
+                continue
             values = len(x) * layer.outputs * layer.pool**2
             pieces = -(-values // _VALUES_AT_ONCE) if place == 0 else 1
             parts = [_convolve(layer, parameters, part) for part in x.tensor_split(pieces)]
@@ -77,10 +81,13 @@ def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tenso
             if x.dim() == 4 and x.requires_grad:
                 # Its gradient comes back in another order, in which pools are five times slower.
                 x.register_hook(_channels_last)  # type: ignore[no-untyped-call]
-            bias = None if layer.bias is None else parameters[layer.bias]
-            x = F.linear(x.flatten(1), parameters[layer.weight], bias)
+            x = F.linear(x.flatten(1), parameters[layer.weight], _bias(layer, parameters))
             x = torch.relu(x) if layer.relu else x
     return x
+
+
+def _bias(layer: Layer, parameters: Parameters) -> Tensor | None:
+    return None if layer.bias is None else parameters[layer.bias]
 
 
 def _channels_last(images: Tensor) -> Tensor:
@@ -88,7 +95,7 @@ def _channels_last(images: Tensor) -> Tensor:
 
 
 def _convolve(layer: Convolution, parameters: Parameters, x: Tensor) -> Tensor:
-    bias = None if layer.bias is None else parameters[layer.bias]
+    bias = _bias(layer, parameters)
     x = torch.conv2d(x, parameters[layer.weight], bias, padding=layer.padding)
     if layer.pool > 1:  # 2×2
         x = torch.max_pool2d(x, 2) if torch.is_grad_enabled() else _largest_of_four(x)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,13 +22,16 @@ from torch import Tensor, nn
 from fedcohort.federation.sources import user_cache
 from fedcohort.training.chain import read_chain
 from fedcohort.training.clients import PerClient
+from fedcohort.training.compiled.compiler import kernels
+from fedcohort.training.compiled.trainer import Compiled
 from fedcohort.training.local import Parameters, Trainer, train_batched
 from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.training.processor import processor
 from fedcohort.training.stacked import Stacked
 from fedcohort.training.workers import Workers
 
 # Of the trainers below: a change that makes old choices wrong raises it.
-_VERSION = 1
+_VERSION = 2
 _MEASURED_FLOPS = 3e9
 _MEASURED_JOBS = 32
 _TRIALS = 4
@@ -104,6 +106,9 @@ def _trainers(model: nn.Module, workload: Workload) -> dict[str, Trainer]:
         return per_client
     ways = list(dict.fromkeys([Workers(1, 1), *ways]))
     stacked: dict[str, Trainer] = {f"stacked, {way}": Stacked(layers, way) for way in ways}
+    library = kernels()
+    if library is not None:
+        stacked = {"compiled": Compiled(layers, library, cores)} | stacked
     small = _flops(model, workload.input_shape) <= _SMALL_MODEL_FLOPS
     return stacked | per_client if small else per_client | stacked
 
@@ -171,7 +176,7 @@ def _key(model: nn.Module, workload: Workload) -> str:
     """Return what the measurement depends on, hashed."""
     parts = {
         "version": _VERSION,
-        "processor": _processor(),
+        "processor": processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "model": repr(model),
@@ -179,15 +184,6 @@ def _key(model: nn.Module, workload: Workload) -> str:
         "workload": dataclasses.astuple(workload),
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("vendor_id", "model name", "cpu family", "model\t", "stepping")
-    return " ".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
 def _recall(file: Path) -> str | None:

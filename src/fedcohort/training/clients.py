@@ -54,7 +54,7 @@ class PerClient:
     ) -> Trained:
         """Train; see `Trainer`."""
         plan = make_plan(jobs, pool, work)
-        counts = (plan.weight > 0).sum(2)
+        counts = plan.counts
         names = [name for name, _ in model.named_parameters()]
         local = {n: v.new_empty(len(jobs), *v.shape[1:]) for n, v in stacked.items()}
         replicas = replicas_of(model, data[0].shape[1:], self.workers.count)

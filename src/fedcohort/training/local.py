@@ -158,7 +158,7 @@ def _train_lockstep(
     velocity = {name: torch.zeros_like(values) for name, values in local.items()}
     step = vmap(grad_and_value(_batch_loss(model)))
     total = torch.zeros(len(jobs), dtype=torch.float64, device=x.device)
-    counts = (plan.weight > 0).sum(2)
+    counts = plan.counts
     for sample, weight, count in zip(plan.sample, plan.weight, counts, strict=True):
         gradients, losses = step(local, x[sample], y[sample], weight)
         total += losses.double() * count

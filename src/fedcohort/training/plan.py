@@ -5,7 +5,10 @@ trained beside, on whatever device, and whether clients run one by one or in loc
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,13 +75,21 @@ class Plan:
     Attributes
     ----------
     sample : int64 [T, M, B]
-        Indices into the data set; where the weight is 0, some valid index.
-    weight : float32 [T, M, B]
-        1 / (samples in this batch), or 0 for padding; all 0 once a job has finished.
+        Indices into the data set. A batch begins with its samples; what follows them is padding,
+        some valid index.
+    counts : int64 [T, M]
+        Samples in each batch; 0 once a job has finished.
     """
 
     sample: Tensor
-    weight: Tensor
+    counts: Tensor
+
+    @functools.cached_property
+    def weight(self) -> Tensor:
+        """1 / (samples in this batch), or 0 for padding: float32 [T, M, B]."""
+        counts = self.counts.unsqueeze(2)
+        slot = torch.arange(self.sample.shape[2], device=counts.device)
+        return (slot < counts) / counts.clamp(min=1)
 
 
 def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
@@ -94,7 +105,6 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
         Gives the batch size.
     """
     device = pool.device
-    # NumPy's operations on a few numbers cost a fraction of PyTorch's.
     sizes = jobs.size.numpy()
     width = int(sizes.max())
     batch = width if work.batch_size is None else min(work.batch_size, width)
@@ -104,21 +114,26 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     pass_count = math.ceil((number / batches).max())
     # All that has to be known on the host is known: nothing below waits for the device.
     integers = np.stack([jobs.start.numpy(), sizes, jobs.key.numpy(), batches, number])
-    start, size, key, per_pass, steps = to_device(torch.from_numpy(integers), device)
+    # On the host by NumPy, whose operations on a few numbers cost a fraction of PyTorch's.
+    xp: Any = np if device.type == "cpu" else torch
+    given: Any = integers if xp is np else to_device(torch.from_numpy(integers), device)
+    start, size, key, per_pass, steps = given
+    indices: Any = pool.numpy() if xp is np else pool
+    count = _counter(xp, device)
 
-    step = torch.arange(total, device=device)[:, None]
+    step = count(total)[:, None]
     which_pass, which_batch = step // per_pass, step % per_pass
-    slot = which_batch[..., None] * batch + torch.arange(batch, device=device)
+    slot = which_batch[..., None] * batch + count(batch)
     valid = (slot < size[:, None]) & (step < steps)[..., None]
     position = slot
     if batch < width:
-        order = _sample_orders(key, size, pass_count, width)
-        flat = which_pass.clamp(max=pass_count - 1)[..., None] * width + slot.clamp(max=width - 1)
-        position = order.expand(total, -1, -1).gather(2, flat)
-    # A finished job points at its own first sample, with weight 0.
-    position = torch.where(valid, position, 0)
-    counts = valid.sum(2, keepdim=True).clamp(min=1)
-    return Plan(pool[start[:, None] + position], valid / counts)
+        order = _sample_orders(xp, count, key, size, pass_count, width)
+        visit = xp.clip(which_pass, None, pass_count - 1)[..., None] * width
+        position = order[count(len(size))[:, None], visit + xp.clip(slot, None, width - 1)]
+    # Padding points at the job's own first sample.
+    position = xp.where(valid, position, 0)
+    planned = indices[start[:, None] + position], valid.sum(2)
+    return Plan(*map(torch.from_numpy, planned)) if xp is np else Plan(*planned)
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
@@ -128,17 +143,25 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True)
 
 
-def _sample_orders(key: Tensor, size: Tensor, passes: int, width: int) -> Tensor:
-    """Return the positions [1, M, passes * width] in which each job visits its samples."""
-    place = torch.arange(width, device=key.device)
+def _counter(xp: Any, device: torch.device) -> Callable[[int], Any]:
+    """Return what counts from 0, where the plan is laid out."""
+    return xp.arange if xp is np else functools.partial(torch.arange, device=device)
+
+
+def _sample_orders(
+    xp: Any, count: Callable[[int], Any], key: Any, size: Any, passes: int, width: int
+) -> Any:
+    """Return the positions [M, passes * width] in which each job visits its samples."""
+    place = count(width)
     # Sorting hashed keys is a shuffle that every device computes alike, all clients at once.
-    pass_key = _mix(key[:, None] + _mix(torch.arange(passes, device=key.device)))
+    pass_key = _mix(key[:, None] + _mix(count(passes)))
     keys = _mix(pass_key[..., None] + _mix(place))
-    keys = torch.where(place < size[:, None, None], keys, _PADDING)
-    return keys.argsort(dim=2, stable=True).reshape(1, len(key), passes * width)
+    keys = xp.where(place < size[:, None, None], keys, _PADDING)
+    order = keys.argsort(stable=True) if xp is torch else keys.argsort(kind="stable")
+    return order.reshape(len(key), passes * width)
 
 
-def _mix(z: Tensor) -> Tensor:
+def _mix(z: Any) -> Any:
     """SplitMix64's finaliser on int64, whose products wrap as unsigned ones do."""
     z = z + -7046029254386353131
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * -4658895280553007687

@@ -75,7 +75,7 @@ def _train(
 ) -> Trained:
     x, y = data
     plan = make_plan(jobs, pool, work)
-    counts = (plan.weight > 0).sum(2)
+    counts = plan.counts
     everyone_works = (counts > 0).all(1).tolist()
     local = {name: values.index_select(0, jobs.model) for name, values in stacked.items()}
     first = [values.clone() for values in local.values()] if work.proximal else []

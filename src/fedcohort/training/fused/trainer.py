@@ -183,7 +183,7 @@ class _Program:
     def run(self, stacked: Parameters, model: Tensor, plan: Plan) -> Trained:
         """Train jobs that start from the models `model` int64 [m] of `stacked`."""
         steps, count, _ = plan.sample.shape
-        samples = (plan.weight > 0).sum(2)
+        samples = plan.counts
         self._batches.sample[:steps, :count] = plan.sample.int()
         self._batches.count.zero_()
         self._batches.count[:steps, :count] = samples.int()
