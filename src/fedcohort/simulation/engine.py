@@ -36,10 +36,8 @@ from fedcohort.simulation.setting import (
 )
 from fedcohort.simulation.store import Checkpoint, RoundRecord
 from fedcohort.simulation.system import Availability, attend, over_selected, parse_availability
-from fedcohort.training.aggregation import aggregate
 from fedcohort.training.backend import Backend, choose_backend
 from fedcohort.training.choice import Workload
-from fedcohort.training.evaluation import client_losses
 from fedcohort.training.local import Parameters
 from fedcohort.training.plan import Jobs, LocalWork, to_device
 from fedcohort.training.server import fresh_state, part_of
@@ -423,7 +421,7 @@ class Lockstep:
         """Have clients measure the global model's loss on their data, float64 [m]."""
         partition = self._runs[r].federation.partition
         samples = np.concatenate([partition.of(int(client)) for client in ids])
-        losses = client_losses(
+        losses = self._backend.client_losses(
             self._model,
             {name: values[r] for name, values in self._stacked.items()},
             self._data.train,
@@ -440,7 +438,8 @@ class Lockstep:
         working = [assignment.passes > 0 for assignment in assignments]
         counts = [int(mask.sum()) for mask in working]
         if sum(counts) == 0:
-            self._move(part, {n: v[part.start : part.stop] for n, v in self._stacked.items()})
+            before = self._models(part)
+            self._move(part, before, before)
             return _Training(counts, None, None, {}, None)
         jobs = self._jobs(part, assignments)
         trained = self._backend.train(
@@ -454,27 +453,28 @@ class Lockstep:
                 update = _difference(trained.parameters, self._stacked, own, r)
                 updates[r] = to_host(update)
         slots, weights = _slots(assignments, working)
-        before = {name: values[part.start : part.stop] for name, values in self._stacked.items()}
-        moved, used = aggregate(
+        before = self._models(part)
+        moved, used = self._backend.aggregate(
             before,
             trained.parameters,
             to_device(torch.from_numpy(slots), self._device),
             to_device(torch.from_numpy(weights), self._device),
             trained.losses.isfinite(),
-            self._backend.move,
         )
-        self._move(part, moved)
+        self._move(part, before, moved)
         landed = to_host(used), to_host(trained.losses)
         done = torch.cuda.current_stream().record_event() if self._device.type == "cuda" else None
         return _Training(counts, *landed, updates, done)
 
-    def _move(self, part: range, means: Parameters) -> None:
+    def _models(self, part: range) -> Parameters:
+        """Return some runs' global models."""
+        return {name: values[part.start : part.stop] for name, values in self._stacked.items()}
+
+    def _move(self, part: range, before: Parameters, means: Parameters) -> None:
         """Let the server move some runs' global models, given their clients' means."""
-        own = slice(part.start, part.stop)
-        before = {name: values[own] for name, values in self._stacked.items()}
-        moved = self._server.step(before, means, part_of(self._memory, own))
-        for name, values in self._stacked.items():
-            values[own] = moved[name]
+        memory = part_of(self._memory, slice(part.start, part.stop))
+        for name, values in self._server.step(before, means, memory).items():
+            before[name].copy_(values)
 
     def _conclude(
         self, part: range, assignments: Sequence[_Assignment], training: _Training
@@ -531,7 +531,7 @@ class Lockstep:
     def _evaluate(self, part: range, *, exact: bool) -> dict[str, Tensor]:
         """Measure some runs' global models: float64 [R] by what was measured."""
         parts = {"train": self._data.train if exact else self._data.subset, "test": self._data.test}
-        models = {name: values[part.start : part.stop] for name, values in self._stacked.items()}
+        models = self._models(part)
         scores: dict[str, Tensor] = {}
         for name, data in parts.items():
             if len(data[1]):

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcohort.training.local import Parameters
@@ -14,7 +12,10 @@ Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 mixing float32 [R, k], used bool [M]) → values + Σ mixing · (local[places] - values). What is not
 `used` has mixing 0; None says that everyone is used."""
 
-# Models of no more values than this in all are worked on as one matrix: fewer, larger operations.
+Aggregate = Callable[[Parameters, Parameters, Tensor, Tensor, Tensor], tuple[Parameters, Tensor]]
+"""What `aggregate` does, by whatever means."""
+
+# Slots of no more values than this in all are worked on at once: fewer, larger operations.
 _FEW_VALUES = 2**20
 
 
@@ -52,8 +53,6 @@ def aggregate(
     used : bool [M]
         Who counted.
     """
-    if move is None and _is_small(local):
-        return _aggregate_small(stacked, local, slots, weights, trusted)
     used = trusted & _finite(local)
     places = slots.clamp(min=0)
     # A GPU would have to be waited for.
@@ -62,45 +61,6 @@ def aggregate(
     move = move or move_slotwise
     counted = None if everyone else used
     return {n: move(v, local[n], places, mixing, counted) for n, v in stacked.items()}, used
-
-
-def _is_small(models: Parameters) -> bool:
-    on_host = all(values.device.type == "cpu" for values in models.values())
-    return on_host and sum(values.numel() for values in models.values()) <= _FEW_VALUES
-
-
-def _aggregate_small(
-    stacked: Parameters, local: Parameters, slots: Tensor, weights: Tensor, trusted: Tensor
-) -> tuple[Parameters, Tensor]:
-    """Do what `aggregate` does on one matrix of all parameters.
-
-    By NumPy: the operations are so short that PyTorch's way to them would take longer.
-    """
-    before, after = _joined(stacked), _joined(local)
-    used = trusted.numpy() & np.isfinite(after).all(1)
-    mixing = weights.numpy()
-    if not used.all():
-        mixing = _mixing(slots, weights, torch.from_numpy(used)).numpy()
-        # What does not count may not even be a number, and 0 times that is not 0.
-        after = np.where(used[:, None], after, np.float32(0))
-    steps = after[slots.numpy()]
-    steps -= before[:, None]
-    steps *= mixing.astype(np.float32)[:, :, None]
-    # Slot after slot, so that a model's sum does not depend on what it is computed beside.
-    for slot in range(steps.shape[1]):
-        before += steps[:, slot]
-    moved, start = {}, 0
-    for name, values in stacked.items():
-        end = start + values.numel() // len(values)
-        moved[name] = torch.from_numpy(before[:, start:end].reshape(values.shape))
-        start = end
-    return moved, torch.from_numpy(used)
-
-
-def _joined(models: Parameters) -> NDArray[np.float32]:
-    """Return models as one matrix [M, values]."""
-    flat = [values.numpy().reshape(len(values), -1) for values in models.values()]
-    return np.concatenate(flat, axis=1)
 
 
 def _finite(models: Parameters) -> Tensor:

@@ -8,13 +8,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedcohort.training.aggregation import Move
+from fedcohort.training.aggregation import Aggregate, aggregate
 from fedcohort.training.choice import Workload, choose_trainer
-from fedcohort.training.cpu_evaluation import evaluate_on_cpu
-from fedcohort.training.evaluation import evaluate
+from fedcohort.training.compiled.averaging import average_compiled
+from fedcohort.training.compiled.trainer import Compiled
+from fedcohort.training.cpu_evaluation import client_losses_on_cpu, evaluate_on_cpu
+from fedcohort.training.evaluation import client_losses, evaluate
 from fedcohort.training.local import Parameters, Trainer, train_batched, train_sequential
 
 Evaluate = Callable[[nn.Module, Parameters, tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]
+ClientLosses = Callable[[nn.Module, Parameters, tuple[Tensor, Tensor], Tensor, Tensor], Tensor]
 
 
 class SlowPathWarning(UserWarning):
@@ -33,14 +36,18 @@ class Backend:
         Local training.
     evaluate : callable
         (model, stacked, data) → accuracy and mean loss of R global models, float64 [R] each.
-    move : Move, optional
-        How global models are moved towards local ones, where PyTorch's operations are too slow.
+    client_losses : callable
+        (model, parameters, data, samples, sizes) → a model's mean loss on each client's data, as
+        `evaluation.client_losses` gives it.
+    aggregate : Aggregate
+        How global models are moved towards local ones.
     """
 
     name: str
     train: Trainer
     evaluate: Evaluate
-    move: Move | None = None
+    client_losses: ClientLosses = client_losses
+    aggregate: Aggregate = aggregate
 
 
 ONE_BY_ONE = Backend("sequential", train_sequential, functools.partial(evaluate, batched=False))
@@ -65,7 +72,10 @@ def choose_backend(
     """
     if device.type == "cpu":
         name, trainer = choose_trainer(model, workload)
-        return Backend(name, trainer, evaluate_on_cpu)
+        if isinstance(trainer, Compiled):
+            average = functools.partial(average_compiled, trainer.library)
+            return Backend(name, trainer, trainer.evaluate, trainer.client_losses, average)
+        return Backend(name, trainer, evaluate_on_cpu, client_losses_on_cpu)
     if precision == "bfloat16":
         fused = _fused(model, workload.input_shape)
         if fused is not None:
@@ -96,4 +106,4 @@ def _fused(model: nn.Module, input_shape: tuple[int, ...]) -> Backend | None:
     ) -> tuple[Tensor, Tensor]:
         return trainer.evaluate(stacked, data)
 
-    return Backend("fused", trainer, score, move_fused)
+    return Backend("fused", trainer, score, aggregate=functools.partial(aggregate, move=move_fused))

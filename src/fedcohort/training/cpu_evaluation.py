@@ -1,4 +1,4 @@
-"""Accuracy and loss of global models on a CPU: one core a model or a part of the data."""
+"""Accuracy and loss of models on a CPU: one core a model or a part of the data."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -58,3 +58,32 @@ def evaluate_on_cpu(
         torch.stack(column).view(runs, -1).sum(1) for column in zip(*scores, strict=True)
     )
     return right / len(y), lost / len(y)
+
+
+def client_losses_on_cpu(
+    model: nn.Module,
+    parameters: Parameters,
+    data: tuple[Tensor, Tensor],
+    samples: Tensor,
+    sizes: Tensor,
+) -> Tensor:
+    """Return one model's mean loss on each client's data; see `evaluation.client_losses`.
+
+    The result does not depend on the number of cores.
+    """
+    x, y = data
+    workers = Workers(torch.get_num_threads(), 1)
+    replicas = replicas_of(model, x.shape[1:], workers.count)
+    values = [parameters[name] for name, _ in model.named_parameters()]
+
+    @torch.inference_mode()
+    def lose(part: Tensor) -> Tensor:
+        replica = replicas.get()
+        try:
+            replica.load(values)
+            return F.cross_entropy(replica.forward(x[part]), y[part], reduction="none")
+        finally:
+            replicas.put(replica)
+
+    losses = torch.cat(workers.map(lose, torch.split(samples, _SAMPLES_AT_ONCE)))
+    return torch.segment_reduce(losses.double(), "mean", lengths=sizes)

@@ -111,12 +111,14 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     batches = -(-sizes // batch)
     number = np.maximum(np.rint(jobs.passes.numpy() * batches), 1).astype(np.int64)
     total = int(number.max())
-    pass_count = math.ceil((number / batches).max())
+    pass_count = math.ceil((number / batches).max()) if batch < width else 1
     # All that has to be known on the host is known: nothing below waits for the device.
-    integers = np.stack([jobs.start.numpy(), sizes, jobs.key.numpy(), batches, number])
+    integers = jobs.start.numpy(), sizes, jobs.key.numpy(), batches, number
     # On the host by NumPy, whose operations on a few numbers cost a fraction of PyTorch's.
     xp: Any = np if device.type == "cpu" else torch
-    given: Any = integers if xp is np else to_device(torch.from_numpy(integers), device)
+    given: Any = integers
+    if xp is torch:
+        given = to_device(torch.from_numpy(np.stack(integers)), device)
     start, size, key, per_pass, steps = given
     indices: Any = pool.numpy() if xp is np else pool
     count = _counter(xp, device)

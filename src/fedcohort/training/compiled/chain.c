@@ -379,6 +379,7 @@ typedef struct {
     const int64_t *samples;                      /* [steps][jobs][batch] */
     const int64_t *counts;                       /* [steps][jobs]: samples of a batch; 0 if over */
     double *losses;                              /* [jobs]: their sum over all samples */
+    int64_t *right;                              /* [jobs]: labels that have the largest logit */
     int64_t next;                                /* jobs that somebody has begun */
     float lr, momentum, proximal;
 } task;
@@ -435,14 +436,20 @@ static void backward(const layer *l, const float *turned, float *gradient, float
                  filters, 1, samples);
 }
 
-/* Turns logits into `weight` times the gradient of the cross-entropies; returns their sum. */
+/* Turns logits into `weight` times the gradient of the cross-entropies; returns their sum, and adds
+ * how many labels have the largest logit to `right`. */
 static double lose(const task *t, float *logits, int64_t width, const int64_t *sample,
-                   int64_t count, float weight) {
+                   int64_t count, float weight, int64_t *right) {
     double total = 0;
     for (int64_t b = 0; b < count; b++) {
         float *z = logits + b * width, most = z[0], sum = 0;
-        int64_t y = t->labels[sample[b]];
-        for (int64_t c = 1; c < t->classes; c++) most = z[c] > most ? z[c] : most;
+        int64_t y = t->labels[sample[b]], largest = 0;
+        for (int64_t c = 1; c < t->classes; c++)
+            if (z[c] > most) {
+                most = z[c];
+                largest = c;
+            }
+        *right += largest == y;
         float at_label = z[y] - most;
         for (int64_t c = 0; c < t->classes; c++) sum += z[c] = expf(z[c] - most);
         total += logf(sum) - at_label;
@@ -457,17 +464,25 @@ typedef struct {
     float *packed, *gradient, *turned, *velocity, *first, *scratch, *here, *there;
 } space;
 
+/* Computes the logits of some samples, in `here`. */
+static void predict(const task *t, space *own, const int64_t *sample, int64_t count) {
+    const layer *l = t->chain;
+    read_samples(t, sample, count, own->scratch + l->input);
+    for (int64_t i = 0; i < t->layers; i++)
+        forward(l + i, own->packed, own->scratch,
+                i + 1 < t->layers ? own->scratch + l[i + 1].input : own->here, count);
+}
+
 /* Adds the gradient of the mean loss of a batch; returns the sum of its losses. */
-static double descend(const task *t, space *own, const int64_t *sample, int64_t batch) {
+static double differentiate(const task *t, space *own, const int64_t *sample, int64_t batch) {
     const layer *l = t->chain;
     double total = 0;
+    int64_t right = 0;
     for (int64_t start = 0, some; start < batch; start += some) {
         some = share(batch - start, t->samples_at_once);
-        read_samples(t, sample + start, some, own->scratch + l->input);
-        for (int64_t i = 0; i < t->layers; i++)
-            forward(l + i, own->packed, own->scratch,
-                    i + 1 < t->layers ? own->scratch + l[i + 1].input : own->here, some);
-        total += lose(t, own->here, l[t->layers - 1].filters, sample + start, some, 1.0f / batch);
+        predict(t, own, sample + start, some);
+        total += lose(t, own->here, l[t->layers - 1].filters, sample + start, some, 1.0f / batch,
+                      &right);
         for (int64_t i = t->layers - 1; i >= 0; i--) {
             const float *out = i + 1 < t->layers ? own->scratch + l[i + 1].input : NULL;
             backward(l + i, own->turned, own->gradient, own->scratch, own->here, out,
@@ -480,60 +495,142 @@ static double descend(const task *t, space *own, const int64_t *sample, int64_t 
     return total;
 }
 
-/* One of the threads that train jobs until none is left. */
+static void read_model(const task *t, space *own, int64_t model) {
+    for (int64_t i = 0; i < t->layers; i++) {
+        const layer *l = t->chain + i;
+        pack(l, t->weights[i] + model * weights_of(l),
+             l->has_bias ? t->biases[i] + model * l->outputs : NULL, own->packed);
+    }
+}
+
+static void train_job(const task *t, space *own, int64_t job) {
+    const layer *l = t->chain;
+    int64_t bytes = t->parameters * sizeof(float);
+    double total = 0;
+    read_model(t, own, t->model[job]);
+    if (t->proximal != 0) memcpy(own->first, own->packed, bytes);
+    if (t->momentum != 0) memset(own->velocity, 0, bytes);
+    for (int64_t step = 0; step < t->steps; step++) {
+        int64_t batch = t->counts[step * t->jobs + job];
+        if (batch == 0) continue;
+        memset(own->gradient, 0, bytes);
+        for (int64_t i = 1; i < t->layers; i++) turn_round(l + i, own->packed, own->turned);
+        total += differentiate(t, own, t->samples + (step * t->jobs + job) * t->batch, batch);
+        float *along = own->gradient;
+        if (t->proximal != 0)
+            for (int64_t i = 0; i < t->parameters; i++)
+                along[i] += t->proximal * (own->packed[i] - own->first[i]);
+        if (t->momentum != 0) {
+            along = own->velocity;
+            for (int64_t i = 0; i < t->parameters; i++)
+                along[i] = t->momentum * along[i] + own->gradient[i];
+        }
+        for (int64_t i = 0; i < t->parameters; i++) own->packed[i] -= t->lr * along[i];
+    }
+    for (int64_t i = 0; i < t->layers; i++)
+        unpack(l + i, own->packed, t->local_weights[i] + job * weights_of(l + i),
+               l[i].has_bias ? t->local_biases[i] + job * l[i].outputs : NULL);
+    t->losses[job] = total;
+}
+
+/* Measures a model on the samples of a job, of which there is one step. */
+static void measure_job(const task *t, space *own, int64_t job) {
+    double total = 0;
+    int64_t right = 0, count = t->counts[job];
+    read_model(t, own, t->model[job]);
+    for (int64_t start = 0, some; start < count; start += some) {
+        const int64_t *sample = t->samples + job * t->batch + start;
+        some = smaller(count - start, t->samples_at_once);
+        predict(t, own, sample, some);
+        total += lose(t, own->here, t->chain[t->layers - 1].filters, sample, some, 0, &right);
+    }
+    t->losses[job] = total;
+    t->right[job] = right;
+}
+
+/* -- workers --------------------------------------------------------------------------------- */
+
 typedef struct {
     task *task;
+    void (*job)(const task *, space *, int64_t);
     space own;
     pthread_t thread;
 } worker;
 
+/* Does jobs until none is left. */
 static void *work(void *of) {
-    task *t = ((worker *)of)->task;
-    space own = ((worker *)of)->own;
-    const layer *l = t->chain;
-    int64_t turn, bytes = t->parameters * sizeof(float);
-    while ((turn = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->jobs) {
-        int64_t job = t->order[turn], model = t->model[job];
-        for (int64_t i = 0; i < t->layers; i++)
-            pack(l + i, t->weights[i] + model * weights_of(l + i),
-                 l[i].has_bias ? t->biases[i] + model * l[i].outputs : NULL, own.packed);
-        if (t->proximal != 0) memcpy(own.first, own.packed, bytes);
-        if (t->momentum != 0) memset(own.velocity, 0, bytes);
-        double total = 0;
-        for (int64_t step = 0; step < t->steps; step++) {
-            int64_t batch = t->counts[step * t->jobs + job];
-            if (batch == 0) continue;
-            memset(own.gradient, 0, bytes);
-            for (int64_t i = 1; i < t->layers; i++) turn_round(l + i, own.packed, own.turned);
-            total += descend(t, &own, t->samples + (step * t->jobs + job) * t->batch, batch);
-            float *along = own.gradient;
-            if (t->proximal != 0)
-                for (int64_t i = 0; i < t->parameters; i++)
-                    along[i] += t->proximal * (own.packed[i] - own.first[i]);
-            if (t->momentum != 0) {
-                along = own.velocity;
-                for (int64_t i = 0; i < t->parameters; i++)
-                    along[i] = t->momentum * along[i] + own.gradient[i];
-            }
-            for (int64_t i = 0; i < t->parameters; i++) own.packed[i] -= t->lr * along[i];
-        }
-        for (int64_t i = 0; i < t->layers; i++)
-            unpack(l + i, own.packed, t->local_weights[i] + job * weights_of(l + i),
-                   l[i].has_bias ? t->local_biases[i] + job * l[i].outputs : NULL);
-        t->losses[job] = total;
-    }
+    worker *self = of;
+    task *t = self->task;
+    int64_t turn;
+    while ((turn = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->jobs)
+        self->job(t, &self->own, t->order[turn]);
     return NULL;
 }
 
-/* Trains all jobs with so many workers, each of which has a `space` of its own. */
-void train(task *t, const space *spaces, int64_t workers) {
+static void work_together(task *t, void (*job)(const task *, space *, int64_t),
+                          const space *spaces, int64_t workers) {
     worker team[workers];
     int64_t started = 1;
-    for (int64_t i = 0; i < workers; i++) team[i] = (worker){.task = t, .own = spaces[i]};
+    for (int64_t i = 0; i < workers; i++) team[i] = (worker){.task = t, .job = job, .own = spaces[i]};
     /* A thread that the system does not give is no harm: the others do its jobs. */
     while (started < workers &&
            pthread_create(&team[started].thread, NULL, work, &team[started]) == 0)
         started++;
     work(&team[0]);
     while (--started > 0) pthread_join(team[started].thread, NULL);
+}
+
+/* Trains all jobs with so many workers, each of which has a `space` of its own. */
+void train(task *t, const space *spaces, int64_t workers) {
+    work_together(t, train_job, spaces, workers);
+}
+
+/* Measures the models of all jobs: the sum of the losses, and how many labels are right. */
+void measure(task *t, const space *spaces, int64_t workers) {
+    work_together(t, measure_job, spaces, workers);
+}
+
+/* -- the server ------------------------------------------------------------------------------ */
+
+/* Whether all of the values are finite: only then are their differences with themselves 0. */
+static int all_finite(const float *values, int64_t count) {
+    int32_t others = 0;
+    for (int64_t i = 0; i < count; i++) others |= !(values[i] - values[i] == 0);
+    return !others;
+}
+
+/* Moves `models` global models by the weighted mean of their clients' updates.
+ *
+ * values, moved: by parameter, [models][size]; local: by parameter, [jobs][size]; slots: [models]
+ * [width], the jobs of a model, -1 where there are fewer; weights: as slots; used: [jobs], who may
+ * count, and afterwards who did: those whose model is finite. The others' weight goes to the rest
+ * of their cohort, in proportion. */
+void average(int64_t parameters, const int64_t *sizes, const float *const *values,
+             const float *const *local, float *const *moved, int64_t models, int64_t jobs,
+             int64_t width, const int64_t *slots, const double *weights, uint8_t *used) {
+    for (int64_t j = 0; j < jobs; j++)
+        for (int64_t p = 0; p < parameters; p++)
+            used[j] = used[j] && all_finite(local[p] + j * sizes[p], sizes[p]);
+    for (int64_t m = 0; m < models; m++) {
+        const int64_t *own = slots + m * width;
+        const double *meant = weights + m * width;
+        double intended = 0, present = 0;
+        for (int64_t k = 0; k < width; k++) {
+            intended += meant[k];
+            present += own[k] >= 0 && used[own[k]] ? meant[k] : 0;
+        }
+        for (int64_t p = 0; p < parameters; p++) {
+            int64_t size = sizes[p];
+            const float *restrict from = values[p] + m * size;
+            float *restrict to = moved[p] + m * size;
+            memcpy(to, from, size * sizeof(float));
+            for (int64_t k = 0; k < width; k++) {
+                if (own[k] < 0 || !used[own[k]]) continue;
+                const float *restrict theirs = local[p] + own[k] * size;
+                /* Exactly the weight that was meant, if everyone counts. */
+                float share = present == intended ? meant[k] : meant[k] * (intended / present);
+                for (int64_t i = 0; i < size; i++) to[i] += share * (theirs[i] - from[i]);
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedcohort.training.fused.layers import Convolution, Layer, Linear
 
@@ -42,7 +43,7 @@ class CTask(ctypes.Structure):
         *((n, ctypes.c_int64) for n in ("channels", "height", "width", "jobs", "steps", "batch")),
         *((n, ctypes.c_void_p) for n in ("weights", "biases", "local_weights", "local_biases")),
         *((n, ctypes.c_void_p) for n in ("model", "order", "data", "labels", "samples", "counts")),
-        *(("losses", ctypes.c_void_p), ("next", ctypes.c_int64)),
+        *(("losses", ctypes.c_void_p), ("right", ctypes.c_void_p), ("next", ctypes.c_int64)),
         *((n, ctypes.c_float) for n in ("lr", "momentum", "proximal")),
     ]
 
@@ -86,6 +87,13 @@ class Program:
         own = [[start + 4 * int(w * places[-1] + p) for p in places[:-1]] for w in range(workers)]
         buffers = ctypes.c_void_p * len(sizes)
         return (buffers * workers)(*(buffers(*pointers) for pointers in own)), memory
+
+
+def pointers_to(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    """Return pointers to tensors' values, which must lie one after the other."""
+    pointers = (ctypes.c_void_p * len(tensors))()
+    pointers[:] = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    return pointers
 
 
 def _lay_out(layers: Sequence[Layer], samples: int) -> tuple[list[CLayer], int, int]:
