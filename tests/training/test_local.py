@@ -109,7 +109,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
     assert torch.allclose(moved["w"], torch.tensor([[3.0, 3.0], [0.0, 0.0]]))
 
 
-def test_small_and_large_models_are_averaged_alike(setting, monkeypatch):
+def test_slots_are_averaged_alike_at_once_and_one_by_one(setting, monkeypatch):
     model, stacked, jobs, data, pool = setting
     local = train_batched(model, stacked, jobs, data, pool, LocalWork(8, 0.1)).parameters
     local["fc2.bias"][1, 3] = float("nan")

@@ -496,6 +496,8 @@ static double differentiate(const task *t, space *own, const int64_t *sample, in
 }
 
 static void read_model(const task *t, space *own, int64_t model) {
+    /* What channels are filled up with is 0, unless a job before this one diverged. */
+    memset(own->packed, 0, t->parameters * sizeof(float));
     for (int64_t i = 0; i < t->layers; i++) {
         const layer *l = t->chain + i;
         pack(l, t->weights[i] + model * weights_of(l),
