@@ -233,6 +233,39 @@ def test_the_first_layer_and_its_gradients_are_pytorchs(
         assert torch.allclose(one.double(), other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("pool", [1, 2])
+def test_ties_are_decided_as_in_pytorch(pool):
+    # Small whole numbers: windows have several largest values, often 0, which come of different
+    # inputs; and sums are exact.
+    generator = torch.Generator().manual_seed(0)
+    parts = [nn.Conv2d(1, 9, 3), *[nn.MaxPool2d(2)] * (pool - 1), nn.ReLU()]
+    for parameter in parts[0].parameters():
+        parameter.data = torch.randint(-1, 2, parameter.shape, generator=generator).float()
+    x = torch.randint(-1, 2, (5, 1, 10, 10), generator=generator).float()
+    expected = nn.Sequential(*parts)(x)
+    model = nn.Sequential(*parts, nn.Flatten(), nn.Linear(expected[0].numel(), 2))
+    layer = read_chain(model, x.shape[1:])[0]
+    found = first_layer(layer, parts[0].weight, parts[0].bias, x)
+    assert torch.equal(found, expected)
+    slope = torch.randint(-3, 4, found.shape, generator=generator).float()
+    own, theirs = (
+        torch.autograd.grad((out * slope).sum(), list(parts[0].parameters()))
+        for out in (found, expected)
+    )
+    assert all(map(torch.equal, own, theirs))
+
+
+def test_what_is_not_a_number_wins_in_a_pool():
+    parts = [nn.Conv2d(1, 3, 1), nn.MaxPool2d(2), nn.ReLU()]
+    model = nn.Sequential(*parts, nn.Flatten(), nn.Linear(12, 2))
+    x = torch.randn(4, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    for place in range(4):
+        x[place, 0, place // 2, place % 2] = float("nan")
+    layer = read_chain(model, x.shape[1:])[0]
+    found = first_layer(layer, parts[0].weight, parts[0].bias, x)
+    assert torch.equal(found.isnan(), nn.Sequential(*parts)(x).isnan())
+
+
 def test_what_is_not_a_number_goes_through_the_first_layer():
     model, _, _, (x, _), _ = problem("plain")
     x[0, 0, 3, 3], x[1, 0, 3, 3] = float("nan"), float("inf")
