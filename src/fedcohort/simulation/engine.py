@@ -297,8 +297,21 @@ class Lockstep:
             ]
             trainings.append(self._train(part, assignments[part.start :]))
             evaluations.append(self._evaluate(part, exact=last) if scored else {})
+        # While a GPU trains, all that can be known before it has finished.
         if not last:
             self._look_ahead()
+        facts: list[dict[str, Any]] = [
+            {
+                "round": self.round,
+                "gemd": _gemd(run, assignment.cohort),
+                "elapsed": assignment.elapsed,
+                "cohort": tuple(assignment.cohort.ids.tolist()),
+                "bytes_down": assignment.bytes_down,
+                "bytes_up": assignment.bytes_up,
+                "selection_seconds": assignment.seconds,
+            }
+            for run, assignment in zip(self._runs, assignments, strict=True)
+        ]
         outcomes = []
         for part, training in zip(self._parts, trainings, strict=True):
             outcomes += self._conclude(part, assignments[part.start : part.stop], training)
@@ -307,21 +320,15 @@ class Lockstep:
             for run in self._runs:
                 run.listen()
         seconds = (time.perf_counter() - began) / len(self._runs)
-        records = [
+        return [
             RoundRecord(
-                round=self.round,
-                gemd=_gemd(run, assignment.cohort),
-                elapsed=assignment.elapsed,
-                cohort=tuple(assignment.cohort.ids.tolist()),
+                **fact,
+                **score,
                 left_out=tuple(outcome.ids[~outcome.trained].tolist()),
-                bytes_down=assignment.bytes_down,
-                bytes_up=assignment.bytes_up,
                 seconds=seconds,
-                selection_seconds=assignment.seconds,
             )
-            for run, assignment, outcome in zip(self._runs, assignments, outcomes, strict=True)
+            for fact, score, outcome in zip(facts, scores, outcomes, strict=True)
         ]
-        return [dataclasses.replace(r, **s) for r, s in zip(records, scores, strict=True)]
 
     def _look_ahead(self) -> None:
         """While the device trains, choose the next cohorts of selectors that hear nothing of it."""
@@ -482,16 +489,18 @@ class Lockstep:
         """Wait for some runs' training, and tell their selectors what came of it."""
         if training.done is not None:
             training.done.synchronize()
+        used = None if training.used is None else training.used.numpy()
+        heard = None if training.losses is None else training.losses.numpy()
         ends = np.cumsum(training.counts).tolist()
         owned = [slice(end - count, end) for end, count in zip(ends, training.counts, strict=True)]
 
         def hear(r: int, assignment: _Assignment, own: slice) -> Outcome:
             mask = assignment.passes > 0
             done, losses = mask.copy(), None
-            if training.used is not None and training.losses is not None:
+            if used is not None and heard is not None:
                 losses = np.full(len(mask), np.nan)
-                done[mask] = training.used[own].numpy()
-                losses[mask] = training.losses[own].numpy()
+                done[mask] = used[own]
+                losses[mask] = heard[own]
             outcome = Outcome(
                 assignment.ids,
                 done,
