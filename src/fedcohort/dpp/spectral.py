@@ -110,7 +110,7 @@ class Spectrum:
         """
         blocks = -(-self.items // BLOCK)
         uniform = rng.random((2, vectors.size))
-        found = np.searchsorted(self._steps, vectors + uniform[0], side="right")
+        found = self._steps.searchsorted(vectors + uniform[0], side="right")
         # The sum may round up into the next eigenvector.
         block = np.minimum(found - vectors * blocks, blocks - 1)
         items = block[:, None] * BLOCK + np.arange(BLOCK)
@@ -149,7 +149,8 @@ def choose_eigenvectors(table: Floats, rng: np.random.Generator, draws: int) -> 
     among = np.full(draws, last)
     uniform = np.log1p(-rng.random((k, draws)))
     for l in range(k, 0, -1):  # noqa: E741
-        among = np.searchsorted(table[l], uniform[l - 1] + table[l, among]) - 1
+        degree = table[l]
+        among = degree.searchsorted(uniform[l - 1] + degree[among]) - 1
         chosen[:, l - 1] = among
     return chosen
 
@@ -222,7 +223,8 @@ class _Draws:
         k = self.chosen.shape[1]
         chosen = self.chosen[active]
         mixture = rng.integers(k, size=(active.size, proposals))
-        items = self.spectrum.propose(np.take_along_axis(chosen, mixture, axis=1).ravel(), rng)
+        vectors = chosen[np.arange(active.size)[:, None], mixture]
+        items = self.spectrum.propose(vectors.ravel(), rng)
         items = items.reshape(mixture.shape)
         rows = self.spectrum.vectors.entries(items, chosen)
         left = np.einsum("npk,npk->np", rows, rows)
@@ -260,24 +262,36 @@ class _Draws:
     def _accept_alone(
         self, draw: int, items: Indices, rows: Floats, left: Floats, threshold: Floats
     ) -> None:
-        """Let one draw take what it accepts, as `_round` does for several: thrice as fast."""
-        k, start = self.chosen.shape[1], 0
-        basis, count = self.basis[draw], int(self.count[draw])
-        while count < k and start < items.size:
-            accepted = left[start:] > threshold[start:]
-            first = start + int(accepted.argmax())
-            if not accepted[first - start]:
+        """Let one draw take what it accepts, as `_round` does for several, several times as fast.
+
+        The proposals' components along the rows taken here are those of a Cholesky decomposition of
+        their inner products, of which a step is one product of a vector with a small matrix.
+        """
+        k, count = self.chosen.shape[1], int(self.count[draw])
+        before = rows @ self.basis[draw, :count].T
+        inner = rows @ rows.T - before @ before.T
+        along = np.empty((k - count, items.size))
+        taken: list[int] = []
+        while len(taken) < k - count:
+            accepted = left > threshold
+            first = int(accepted.argmax())
+            if not accepted[first]:
                 break
-            row, taken = rows[first], basis[:count]
-            for _ in range(2):
-                row = row - (taken @ row) @ taken
-            row /= math.sqrt(row @ row)
-            basis[count], self.taken[draw, count] = row, items[first]
-            count, start = count + 1, first + 1
-            along = rows[start:] @ row
-            left[start:] -= along * along
-            left[start:][items[start:] == items[first]] = 0.0
-        self.count[draw] = count
+            step = inner[first] - along[: len(taken), first] @ along[: len(taken)]
+            step /= math.sqrt(left[first])
+            along[len(taken)] = step
+            taken.append(first)
+            left -= step * step
+            # Proposals count in their order: those before the accepted one remain rejected, since
+            # what is left of a row only shrinks.
+            left[: first + 1] = 0.0
+            left[items == items[first]] = 0.0
+        self.taken[draw, count : count + len(taken)] = items[taken]
+        self.count[draw] = count + len(taken)
+        if count + len(taken) < k:
+            # Orthonormal, and orthogonal to what was there, for the proposals to come.
+            spanned = np.concatenate([self.basis[draw, :count], rows[taken]])
+            self.basis[draw, : len(spanned)] = np.linalg.qr(spanned.T)[0].T
 
     def _take(self, draw: Indices, item: Indices, row: Floats) -> Floats:
         """Record an item for each draw and return its row, orthonormalised."""

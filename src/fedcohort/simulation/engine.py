@@ -45,7 +45,7 @@ from fedcohort.training.server import fresh_state, part_of
 _FLOAT_BYTES = 4
 # While a GPU works on some of the runs, the host selects for others: in so many parts at most, each
 # larger than the one before, so that the GPU begins early and has work until the next is ready.
-_PARTS, _GROWTH, _RUNS_A_PART = 5, 1.4, 20
+_PARTS, _GROWTH, _RUNS_A_PART = 3, 1.4, 20
 _LARGEST_STORED_PROFILES = 1_000_000
 
 

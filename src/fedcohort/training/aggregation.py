@@ -65,10 +65,10 @@ def aggregate(
 
 def _finite(models: Parameters) -> Tensor:
     """Tell which of M models are finite throughout: bool [M]."""
-    # What is not a number is the largest and the smallest of all.
-    flat = [values.flatten(1) for values in models.values()]
-    extremes = [extreme for values in flat for extreme in (values.amax(1), values.amin(1))]
-    return torch.stack(extremes).isfinite().all(0)
+    # What is not a number is larger than any.
+    flat = (values.flatten(1) for values in models.values())
+    largest = [torch.linalg.vector_norm(values, torch.inf, dim=1) for values in flat]
+    return torch.stack(largest).isfinite().all(0)
 
 
 def _mixing(slots: Tensor, weights: Tensor, used: Tensor) -> Tensor:

@@ -91,6 +91,8 @@ class FusedTrainer:
             return len(jobs)
         widest = int(jobs.size.max())
         batch = widest if work.batch_size is None else min(work.batch_size, widest)
+        if any(program.has_room(len(jobs), batch) for program in self._programs):
+            return len(jobs)
         free, _ = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         held = sum(program.bytes for program in self._programs)
@@ -171,9 +173,14 @@ class _Program:
 
     def suits(self, steps: int, count: int, batch: int, images: Tensor, work: LocalWork) -> bool:
         """Tell whether jobs of this shape fit, without leaving half of the room empty."""
-        most, models, width = self._batches.sample.shape
-        fits = steps <= most and count <= models <= 2 * count + 8 and batch == width
+        most, models, _ = self._batches.sample.shape
+        fits = self.has_room(count, batch) and models <= 2 * count + 8 and steps <= most
         return fits and work == self._work and images is self._batches.images
+
+    def has_room(self, count: int, batch: int) -> bool:
+        """Tell whether so many jobs fit into the buffers."""
+        _, models, width = self._batches.sample.shape
+        return count <= models and batch == width
 
     def _step(self) -> None:
         self._network.forward(self._batches)
