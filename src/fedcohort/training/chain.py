@@ -70,7 +70,7 @@ def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tenso
     """Return logits [B, classes] of inputs [B, ...]."""
     for place, layer in enumerate(layers):
         if isinstance(layer, Convolution):
-            if place == 0 and x.dtype == torch.float32 and is_compiled(layer):
+            if place == 0 and is_compiled(layer, x):
                 x = first_layer(layer, parameters[layer.weight], _bias(layer, parameters), x)
                 continue
             values = len(x) * layer.outputs * layer.pool**2

@@ -220,7 +220,8 @@ def test_the_first_layer_and_its_gradients_are_pytorchs(
         x[0] = 0.0
         x[1, :, :8] = 1.0
     layer = read_chain(model, x.shape[1:])[0]
-    assert is_compiled(layer)
+    assert is_compiled(layer, x)
+    assert not is_compiled(layer, x.double())
     found = first_layer(layer, convolution.weight, convolution.bias, x)
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
     own = torch.autograd.grad((found * slope).sum(), list(convolution.parameters()))

@@ -47,6 +47,8 @@ static inline __attribute__((always_inline)) void store(float *p, vec v) { *(vec
 
 #define UNROLL _Pragma("GCC unroll 8")
 
+/* multiply: out[n][v] = bias[v] + sum over i < kh, j < k of x[n * step + i * row + j] * w[i][j][v].
+ * correlate: gw[n][v] += sum over all places of x[place + n] * g[place][v]. */
 #define DEFINE_TILES(N, V)                                                                        \
     static void multiply_##N##_##V(float *restrict out, int64_t out_step, const float *restrict x, \
                                    int64_t step, int64_t row, const float *restrict w,            \
@@ -164,7 +166,8 @@ static inline vec either(ivec which, vec yes, vec no) {
     return (vec)((which & (ivec)yes) | (~which & (ivec)no));
 }
 
-/* The larger of two values, and where it was; what is not a number is the largest, as in PyTorch. */
+/* The larger of two values, and where it was. As in PyTorch, what is not a number is the largest.
+ */
 static inline void keep_larger(vec *best, ivec *place, vec other, int32_t there) {
     ivec larger = (other > *best) | (other != other);
     *best = either(larger, other, *best);
@@ -280,9 +283,9 @@ static void convolve_back(const layer *l, const float *turned, const float *slop
     int64_t row = width * l->channels, taps = l->kw * l->filters;
     for (int64_t h = 0; h < height; h++) {
         /* Rows of the kernel that meet nothing but the margin are left out. */
-        int64_t top = h + l->padding, first = l->margin_rows - top, last = l->rows + l->kh - 1 - top;
+        int64_t top = h + l->padding, first = l->margin_rows - top;
+        int64_t last = smaller(l->rows + l->kh - 1 - top, l->kh);
         first = first > 0 ? first : 0;
-        last = smaller(last, l->kh);
         for (int64_t b = 0; b < samples; b++)
             multiply(back + (b * height + h) * row, 0, l->channels,
                      slope + b * slope_size(l) + (top + first) * slope_row(l) +
@@ -573,7 +576,8 @@ static void work_together(task *t, void (*job)(const task *, space *, int64_t),
                           const space *spaces, int64_t workers) {
     worker team[workers];
     int64_t started = 1;
-    for (int64_t i = 0; i < workers; i++) team[i] = (worker){.task = t, .job = job, .own = spaces[i]};
+    for (int64_t i = 0; i < workers; i++)
+        team[i] = (worker){.task = t, .job = job, .own = spaces[i]};
     /* A thread that the system does not give is no harm: the others do its jobs. */
     while (started < workers &&
            pthread_create(&team[started].thread, NULL, work, &team[started]) == 0)

@@ -20,10 +20,10 @@ from fedcohort.training.fused.layers import Convolution, Layer
 _FEW_CHANNELS = 4
 
 
-def is_compiled(layer: Layer) -> bool:
-    """Tell whether `first_layer` can compute a model's first layer on this machine."""
+def is_compiled(layer: Layer, x: Tensor) -> bool:
+    """Tell whether `first_layer` can compute a model's first layer of inputs `x`."""
     few = isinstance(layer, Convolution) and layer.channels <= _FEW_CHANNELS
-    return few and kernels() is not None
+    return few and x.dtype == torch.float32 and x.device.type == "cpu" and kernels() is not None
 
 
 def first_layer(layer: Convolution, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
@@ -84,12 +84,10 @@ def _call(name: str, shape: CLayer, *arguments: Tensor | int | None) -> None:
     library = kernels()
     if library is None:
         raise RuntimeError("The kernels are not compiled: ask `is_compiled` first.")
-    given = (
-        ctypes.c_void_p(a.data_ptr())
-        if isinstance(a, Tensor)
-        else None
-        if a is None
-        else ctypes.c_int64(a)
-        for a in arguments
-    )
-    getattr(library, name)(ctypes.byref(shape), *given)
+    getattr(library, name)(ctypes.byref(shape), *map(_argument, arguments))
+
+
+def _argument(value: Tensor | int | None) -> ctypes.c_void_p | ctypes.c_int64 | None:
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return None if value is None else ctypes.c_int64(value)
