@@ -108,7 +108,7 @@ def _trainers(model: nn.Module, workload: Workload) -> dict[str, Trainer]:
     stacked: dict[str, Trainer] = {f"stacked, {way}": Stacked(layers, way) for way in ways}
     library = kernels()
     if library is not None:
-        stacked = {"compiled": Compiled(layers, library, cores)} | stacked
+        stacked = {"compiled": Compiled(layers, library, beside)} | stacked
     small = _flops(model, workload.input_shape) <= _SMALL_MODEL_FLOPS
     return stacked | per_client if small else per_client | stacked
 
