@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedcohort.training.compiled.compiler import is_readable
 from fedcohort.training.compiled.first_layer import first_layer, is_compiled
+from fedcohort.training.compiled.pooling import pool_and_rectify
 from fedcohort.training.fused.layers import Convolution, Layer, UnsupportedModelError, recognise
 from fedcohort.training.local import Parameters
 
@@ -97,6 +99,8 @@ def _channels_last(images: Tensor) -> Tensor:
 def _convolve(layer: Convolution, parameters: Parameters, x: Tensor) -> Tensor:
     bias = _bias(layer, parameters)
     x = torch.conv2d(x, parameters[layer.weight], bias, padding=layer.padding)
+    if layer.pool > 1 and is_readable(x):
+        return pool_and_rectify(x, relu=layer.relu)
     if layer.pool > 1:  # 2×2
         x = torch.max_pool2d(x, 2) if torch.is_grad_enabled() else _largest_of_four(x)
     return torch.relu(x) if layer.relu else x

@@ -13,6 +13,7 @@ from fedcohort.training.chain import forward, read_chain
 from fedcohort.training.compiled.averaging import average_compiled
 from fedcohort.training.compiled.compiler import kernels
 from fedcohort.training.compiled.first_layer import first_layer, is_compiled
+from fedcohort.training.compiled.pooling import pool_and_rectify
 from fedcohort.training.compiled.trainer import Compiled
 from fedcohort.training.cpu_evaluation import client_losses_on_cpu
 from fedcohort.training.evaluation import client_losses, evaluate
@@ -254,6 +255,25 @@ def test_ties_are_decided_as_in_pytorch(pool):
         for out in (found, expected)
     )
     assert all(map(torch.equal, own, theirs))
+
+
+@pytest.mark.parametrize("shape", [(2, 50, 8, 8), (3, 16, 7, 5), (1, 3, 2, 2)])
+@pytest.mark.parametrize("relu", [True, False])
+def test_pools_and_their_gradients_are_pytorchs(shape, relu):
+    generator = torch.Generator().manual_seed(0)
+    # Whole numbers have ties, and one that is not a number wins wherever it stands.
+    x = torch.randint(-2, 3, shape, generator=generator).float()
+    x[0, 0, 0, 1] = float("nan")
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    found = pool_and_rectify(x, relu=relu)
+    expected = F.max_pool2d(x, 2)
+    expected = expected.relu() if relu else expected
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.equal(found.nan_to_num(), expected.nan_to_num())
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    slope = torch.randn(found.shape, generator=generator)
+    own, theirs = (torch.autograd.grad(out, x, slope)[0] for out in (found, expected))
+    assert torch.equal(own, theirs)
 
 
 def test_what_is_not_a_number_wins_in_a_pool():

@@ -45,6 +45,32 @@ typedef struct {
 static inline __attribute__((always_inline)) vec load(const float *p) { return *(const vec *)p; }
 static inline __attribute__((always_inline)) void store(float *p, vec v) { *(vec *)p = v; }
 
+/* The same where there may be less than a vector left. */
+static inline vec load_some(const float *p, int64_t left) {
+    vec v = {0};
+    if (left >= LANES) return load(p);
+    memcpy(&v, p, left * sizeof(float));
+    return v;
+}
+static inline void store_some(float *p, vec v, int64_t left) {
+    if (left >= LANES)
+        store(p, v);
+    else
+        memcpy(p, &v, left * sizeof(float));
+}
+static inline places load_places(const int8_t *p, int64_t left) {
+    places v = {0};
+    if (left >= LANES) return *(const places *)p;
+    memcpy(&v, p, left);
+    return v;
+}
+static inline void store_places(int8_t *p, places v, int64_t left) {
+    if (left >= LANES)
+        *(places *)p = v;
+    else
+        memcpy(p, &v, left);
+}
+
 #define UNROLL _Pragma("GCC unroll 8")
 
 /* multiply: out[n][v] = bias[v] + sum over i < kh, j < k of x[n * step + i * row + j] * w[i][j][v].
@@ -183,23 +209,17 @@ static void give_on(const layer *l, const float *line, float *out, int8_t *winne
     const int32_t rectify = l->relu ? -1 : 0;
     for (int64_t c = 0; c < columns; c++, line += pool * filters, out += given, winner += given)
         for (int64_t f = 0; f < given; f += LANES) {
-            vec best = load(line + f);
+            const int64_t left = filters - f;
+            vec best = load_some(line + f, left);
             ivec place = {0};
             if (pool == 2) {
-                keep_larger(&best, &place, load(line + filters + f), 1);
-                keep_larger(&best, &place, load(line + below + f), 2);
-                keep_larger(&best, &place, load(line + below + filters + f), 3);
+                keep_larger(&best, &place, load_some(line + filters + f, left), 1);
+                keep_larger(&best, &place, load_some(line + below + f, left), 2);
+                keep_larger(&best, &place, load_some(line + below + filters + f, left), 3);
             }
             ivec held = (best <= 0) & rectify;
-            best = (vec)((ivec)best & ~held);
-            places from = __builtin_convertvector(place | held, places);
-            if (given - f >= LANES) {
-                store(out + f, best);
-                *(places *)(winner + f) = from;
-            } else {
-                memcpy(out + f, &best, (given - f) * sizeof(float));
-                memcpy(winner + f, &from, given - f);
-            }
+            store_some(out + f, (vec)((ivec)best & ~held), given - f);
+            store_places(winner + f, __builtin_convertvector(place | held, places), given - f);
         }
 }
 
@@ -228,30 +248,21 @@ static void spread_row(const layer *l, const float *gradient, const int8_t *winn
     const int64_t filters = l->filters, given = l->given, below = slope_row(l);
     const int64_t pool = l->pool, columns = l->columns / pool;
     for (int64_t f = 0; f < given; f += LANES) {
-        vec sum = load(bias + f);
+        const int64_t left = filters - f;
+        vec sum = load_some(bias + f, left);
         for (int64_t c = 0; c < columns; c++) {
-            const float *from = gradient + c * given + f;
-            const int8_t *won = winner + c * given + f;
             float *to = slope + c * pool * filters + f;
-            vec g = {0};
-            places place = {0};
-            if (given - f >= LANES) {
-                g = load(from);
-                place = *(const places *)won;
-            } else {
-                memcpy(&g, from, (given - f) * sizeof(float));
-                memcpy(&place, won, given - f);
-            }
-            ivec at = __builtin_convertvector(place, ivec);
-            store(to, (vec)((ivec)g & (at == 0)));
+            vec g = load_some(gradient + c * given + f, given - f);
+            ivec at = __builtin_convertvector(load_places(winner + c * given + f, given - f), ivec);
+            store_some(to, (vec)((ivec)g & (at == 0)), left);
             if (pool == 2) {
-                store(to + filters, (vec)((ivec)g & (at == 1)));
-                store(to + below, (vec)((ivec)g & (at == 2)));
-                store(to + below + filters, (vec)((ivec)g & (at == 3)));
+                store_some(to + filters, (vec)((ivec)g & (at == 1)), left);
+                store_some(to + below, (vec)((ivec)g & (at == 2)), left);
+                store_some(to + below + filters, (vec)((ivec)g & (at == 3)), left);
             }
             sum += (vec)((ivec)g & (at >= 0));
         }
-        store(bias + f, sum);
+        store_some(bias + f, sum, left);
     }
 }
 
@@ -363,6 +374,25 @@ void first_backward(const layer *l, const float *x, const float *given, const in
         correlate_images(l, x + b * image_size(l), slope, packed, 1);
     }
     unpack(l, packed, weight, bias);
+}
+
+/* -- pools and ReLUs of a model whose convolutions somebody else computes -------------------- */
+
+/* y: float [samples][rows][columns][filters]; out, winner: [samples][rows / pool][columns / pool]
+ * [filters]. */
+void pool_forward(const layer *l, const float *y, float *out, int8_t *winner, int64_t samples) {
+    int64_t rows = l->rows / l->pool, row = l->columns / l->pool * l->given;
+    int64_t line = l->columns * l->filters;
+    for (int64_t b = 0; b < samples; b++)
+        for (int64_t r = 0; r < rows; r++)
+            give_on(l, y + (b * l->rows + r * l->pool) * line, out + (b * rows + r) * row,
+                    winner + (b * rows + r) * row);
+}
+
+/* slope: as y, with zeros where no pool reaches; bias: float [filters], its gradient is added. */
+void pool_backward(const layer *l, const float *given, const int8_t *winner, float *slope,
+                   float *bias, int64_t samples) {
+    spread(l, given, winner, slope, bias, samples);
 }
 
 /* -- a whole model -------------------------------------------------------------------------- */

@@ -15,6 +15,10 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from fedcohort.federation.sources import user_cache
 from fedcohort.training.processor import processor
@@ -79,3 +83,24 @@ def _compile(command: list[str], file: Path) -> bool:
         if done.returncode == 0:
             return True
     return False
+
+
+def call(name: str, *arguments: ctypes.Structure | Tensor | int | None) -> None:
+    """Call a kernel with pointers to structures and tensors; only where `kernels` are there."""
+    library = kernels()
+    if library is None:
+        raise RuntimeError("Nothing was compiled on this machine.")
+    getattr(library, name)(*map(_argument, arguments))
+
+
+def _argument(value: ctypes.Structure | Tensor | int | None) -> Any:
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    if isinstance(value, ctypes.Structure):
+        return ctypes.byref(value)
+    return None if value is None else ctypes.c_int64(value)
+
+
+def is_readable(x: Tensor) -> bool:
+    """Tell whether there are kernels, and they can read a tensor: it is float32, on the host."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and kernels() is not None

@@ -5,14 +5,13 @@ many pixels: of a model's values, most are those between the first convolution a
 they live for two rows, in the cache, and the way back needs only where each maximum was.
 """
 
-import ctypes
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedcohort.training.compiled.compiler import kernels
+from fedcohort.training.compiled.compiler import call, is_readable
 from fedcohort.training.compiled.program import CLayer, convolution
 from fedcohort.training.fused.layers import Convolution, Layer
 
@@ -23,7 +22,7 @@ _FEW_CHANNELS = 4
 def is_compiled(layer: Layer, x: Tensor) -> bool:
     """Tell whether `first_layer` can compute a model's first layer of inputs `x`."""
     few = isinstance(layer, Convolution) and layer.channels <= _FEW_CHANNELS
-    return few and x.dtype == torch.float32 and x.device.type == "cpu" and kernels() is not None
+    return few and is_readable(x)
 
 
 def first_layer(layer: Convolution, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
@@ -61,7 +60,7 @@ class _FirstLayer(torch.autograd.Function):
         winner = torch.empty(out.shape, dtype=torch.int8)
         packed = x.new_zeros(shape.bias + shape.filters)
         line = x.new_empty(shape.pool * shape.columns * shape.filters)
-        _call("first_forward", shape, weight, bias, x, out, winner, len(x), packed, line)
+        call("first_forward", shape, weight, bias, x, out, winner, len(x), packed, line)
         ctx.save_for_backward(x, winner)
         ctx.shape, ctx.like = shape, weight.shape
         return out
@@ -75,19 +74,5 @@ class _FirstLayer(torch.autograd.Function):
         packed = x.new_empty(shape.bias + shape.filters)
         slope = x.new_zeros(shape.rows * shape.columns * shape.filters)
         given = gradient.contiguous()
-        _call("first_backward", shape, x, given, winner, len(x), weight, bias, packed, slope)
+        call("first_backward", shape, x, given, winner, len(x), weight, bias, packed, slope)
         return None, weight, bias, None
-
-
-def _call(name: str, shape: CLayer, *arguments: Tensor | int | None) -> None:
-    """Call a compiled function with pointers to tensors."""
-    library = kernels()
-    if library is None:
-        raise RuntimeError("The kernels are not compiled: ask `is_compiled` first.")
-    getattr(library, name)(ctypes.byref(shape), *map(_argument, arguments))
-
-
-def _argument(value: Tensor | int | None) -> ctypes.c_void_p | ctypes.c_int64 | None:
-    if isinstance(value, Tensor):
-        return ctypes.c_void_p(value.data_ptr())
-    return None if value is None else ctypes.c_int64(value)
