@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedcohort.training.aggregation import Aggregate, aggregate
 from fedcohort.training.choice import Workload, choose_trainer
 from fedcohort.training.compiled.averaging import average_compiled
+from fedcohort.training.compiled.compiler import kernels
 from fedcohort.training.compiled.trainer import Compiled
 from fedcohort.training.cpu_evaluation import client_losses_on_cpu, evaluate_on_cpu
 from fedcohort.training.evaluation import client_losses, evaluate
@@ -72,10 +73,11 @@ def choose_backend(
     """
     if device.type == "cpu":
         name, trainer = choose_trainer(model, workload)
+        library = kernels()
+        average = functools.partial(average_compiled, library) if library else aggregate
         if isinstance(trainer, Compiled):
-            average = functools.partial(average_compiled, trainer.library)
             return Backend(name, trainer, trainer.evaluate, trainer.client_losses, average)
-        return Backend(name, trainer, evaluate_on_cpu, client_losses_on_cpu)
+        return Backend(name, trainer, evaluate_on_cpu, client_losses_on_cpu, average)
     if precision == "bfloat16":
         fused = _fused(model, workload.input_shape)
         if fused is not None:

@@ -72,13 +72,13 @@ def forward(layers: Sequence[Layer], parameters: Parameters, x: Tensor) -> Tenso
     """Return logits [B, classes] of inputs [B, ...]."""
     for place, layer in enumerate(layers):
         if isinstance(layer, Convolution):
-            if place == 0 and is_compiled(layer, x):
+            if place > 0:
+                x = _convolve(layer, parameters, x)
+            elif is_compiled(layer, x):
                 x = first_layer(layer, parameters[layer.weight], _bias(layer, parameters), x)
-                continue
-            values = len(x) * layer.outputs * layer.pool**2
-            pieces = -(-values // _VALUES_AT_ONCE) if place == 0 else 1
-            parts = [_convolve(layer, parameters, part) for part in x.tensor_split(pieces)]
-            x = torch.cat(parts) if pieces > 1 else parts[0]
+            else:
+                pieces = -(-len(x) * layer.outputs * layer.pool**2 // _VALUES_AT_ONCE)
+                x = torch.cat([_convolve(layer, parameters, p) for p in x.tensor_split(pieces)])
         else:
             if x.dim() == 4 and x.requires_grad:
                 # Its gradient comes back in another order, in which pools are five times slower.

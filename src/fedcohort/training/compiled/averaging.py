@@ -1,4 +1,4 @@
-"""The server's step for small models, by the compiled kernels."""
+"""The server's step by the compiled kernels: each local model is read once."""
 
 import ctypes
 
