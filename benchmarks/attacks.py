@@ -133,8 +133,10 @@ def updates(quick):
             while lockstep.round < rounds:
                 lockstep.advance()
             run = lockstep._runs[0]
-            ids = np.array(sorted(run.selector.seen))
-            changes = np.array([np.mean(run.selector.seen[i], axis=0) for i in ids])
+            # What came of the last round is heard in another thread: wait for it.
+            seen = run.listen().seen
+            ids = np.array(sorted(seen))
+            changes = np.array([np.mean(seen[i], axis=0) for i in ids])
             profiles = run.profiles[ids].astype(np.float64)
             counts = run.federation.label_counts[ids]
             mixtures = counts / counts.sum(axis=1, keepdims=True)
