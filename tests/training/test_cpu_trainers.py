@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from four_jobs import four_jobs
 from torch import nn
 
 from fedcohort.profiles import fc1_profiles
@@ -12,7 +13,7 @@ from fedcohort.training.chain import forward, read_chain, until_first_linear
 from fedcohort.training.clients import PerClient
 from fedcohort.training.local import train_sequential
 from fedcohort.training.models import build_model
-from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.training.plan import LocalWork
 from fedcohort.training.stacked import Stacked, gradients_of
 from fedcohort.training.workers import Workers
 
@@ -64,15 +65,7 @@ def setting(kind, sizes=(13, 27, 20, 30)):
     y = torch.randint(0, 10, (total,), generator=generator)
     model = make(kind).double()
     stacked = {n: torch.stack([p.detach(), 0.9 * p.detach()]) for n, p in model.named_parameters()}
-    ends = torch.tensor(sizes).cumsum(0)
-    jobs = Jobs(
-        model=torch.tensor([0, 1, 1, 0]),
-        start=ends - torch.tensor(sizes),
-        size=torch.tensor(sizes),
-        key=torch.tensor([5, 6, 7, 8]),
-        passes=torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64),
-    )
-    return model, stacked, jobs, (x, y), torch.randperm(total, generator=generator)
+    return model, stacked, four_jobs(sizes), (x, y), torch.randperm(total, generator=generator)
 
 
 def trainers(model):

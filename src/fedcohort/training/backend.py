@@ -73,8 +73,7 @@ def choose_backend(
     """
     if device.type == "cpu":
         name, trainer = choose_trainer(model, workload)
-        library = kernels()
-        average = functools.partial(average_compiled, library) if library else aggregate
+        average = aggregate if kernels() is None else average_compiled
         if isinstance(trainer, Compiled):
             return Backend(name, trainer, trainer.evaluate, trainer.client_losses, average)
         return Backend(name, trainer, evaluate_on_cpu, client_losses_on_cpu, average)

@@ -106,9 +106,8 @@ def _trainers(model: nn.Module, workload: Workload) -> dict[str, Trainer]:
         return per_client
     ways = list(dict.fromkeys([Workers(1, 1), *ways]))
     stacked: dict[str, Trainer] = {f"stacked, {way}": Stacked(layers, way) for way in ways}
-    library = kernels()
-    if library is not None:
-        stacked = {"compiled": Compiled(layers, library, beside)} | stacked
+    if kernels() is not None:
+        stacked = {"compiled": Compiled(layers, beside)} | stacked
     small = _flops(model, workload.input_shape) <= _SMALL_MODEL_FLOPS
     return stacked | per_client if small else per_client | stacked
 

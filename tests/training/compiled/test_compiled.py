@@ -6,6 +6,7 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
+from four_jobs import four_jobs
 from torch import nn
 
 from fedcohort.training.aggregation import aggregate
@@ -18,7 +19,7 @@ from fedcohort.training.compiled.trainer import Compiled
 from fedcohort.training.cpu_evaluation import client_losses_on_cpu
 from fedcohort.training.evaluation import client_losses, evaluate
 from fedcohort.training.local import train_sequential
-from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.training.plan import LocalWork
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="needs a C compiler (cc)")
 
@@ -78,19 +79,11 @@ def problem(kind, sizes=(13, 27, 20, 30)):
     x = torch.randn(total, *shape, generator=generator)
     y = torch.randint(0, model[-1].out_features, (total,), generator=generator)
     stacked = {n: torch.stack([p.detach(), 0.9 * p.detach()]) for n, p in model.named_parameters()}
-    ends = torch.tensor(sizes).cumsum(0)
-    jobs = Jobs(
-        model=torch.tensor([0, 1, 1, 0]),
-        start=ends - torch.tensor(sizes),
-        size=torch.tensor(sizes),
-        key=torch.tensor([5, 6, 7, 8]),
-        passes=torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64),
-    )
-    return model, stacked, jobs, (x, y), torch.randperm(total, generator=generator)
+    return model, stacked, four_jobs(sizes), (x, y), torch.randperm(total, generator=generator)
 
 
 def compiled(model, x, threads=2):
-    return Compiled(read_chain(model, x.shape[1:]), kernels(), threads)
+    return Compiled(read_chain(model, x.shape[1:]), threads)
 
 
 def in_double(model, stacked, jobs, data, pool):
@@ -182,7 +175,7 @@ def test_averaging_is_that_of_the_general_way():
     local = {n: torch.randn(6, *s, generator=generator) for n, s in shapes.items()}
     slots = torch.tensor([[0, 1, 2], [3, 4, -1], [5, -1, -1]])
     weights = torch.tensor([[0.2, 0.3, 0.5], [0.4, 0.6, 0.0], [1.0, 0.0, 0.0]]).double()
-    average = functools.partial(average_compiled, kernels(), stacked)
+    average = functools.partial(average_compiled, stacked)
     everyone = torch.ones(6, dtype=torch.bool)
     local["b"][1, 2], local["w"][5, 0, 0] = float("nan"), float("-inf")
     some = torch.tensor([True, True, True, False, True, True])
@@ -197,9 +190,7 @@ def test_averaging_is_that_of_the_general_way():
         assert torch.equal(moved["w"][2], stacked["w"][2]), "of whom nobody counts, stays"
     # A model's mean is the same to the last bit, whatever it is computed beside.
     alone = {n: v[1:2] for n, v in stacked.items()}, {n: v[3:5] for n, v in local.items()}
-    share = average_compiled(
-        kernels(), *alone, torch.tensor([[0, 1]]), weights[1:2, :2], everyone[:2]
-    )[0]
+    share = average_compiled(*alone, torch.tensor([[0, 1]]), weights[1:2, :2], everyone[:2])[0]
     assert torch.equal(share["w"][0], average(local, slots, weights, everyone)[0]["w"][1])
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fedcohort.federation import load_dataset
 from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.training import choice
+from fedcohort.training import backend, choice
 from fedcohort.training.compiled import compiler
 from fedcohort.training.compiled.compiler import kernels
 
@@ -79,8 +79,8 @@ def curve(config):
 def test_a_run_without_a_compiler_has_the_same_result_up_to_rounding(monkeypatch, selector):
     config = dataclasses.replace(RUN, selector=selector)
     with_compiler, records = curve(config)
-    monkeypatch.setattr(choice, "kernels", lambda: None)
-    monkeypatch.setattr(compiler, "kernels", lambda: None)
+    for module in (backend, choice, compiler):
+        monkeypatch.setattr(module, "kernels", lambda: None)
     monkeypatch.setattr(choice, "_remembered", {})
     without, others = curve(config)
     assert without._backend.name != "compiled"

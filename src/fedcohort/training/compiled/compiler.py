@@ -85,20 +85,23 @@ def _compile(command: list[str], file: Path) -> bool:
     return False
 
 
-def call(name: str, *arguments: ctypes.Structure | Tensor | int | None) -> None:
-    """Call a kernel with pointers to structures and tensors; only where `kernels` are there."""
+Argument = ctypes.Structure | ctypes.Array[Any] | Tensor | int | None
+
+
+def call(name: str, *arguments: Argument) -> None:
+    """Call a kernel with pointers to structures, arrays and tensors, where there are `kernels`."""
     library = kernels()
     if library is None:
         raise RuntimeError("Nothing was compiled on this machine.")
     getattr(library, name)(*map(_argument, arguments))
 
 
-def _argument(value: ctypes.Structure | Tensor | int | None) -> Any:
+def _argument(value: Argument) -> Any:
     if isinstance(value, Tensor):
         return ctypes.c_void_p(value.data_ptr())
     if isinstance(value, ctypes.Structure):
         return ctypes.byref(value)
-    return None if value is None else ctypes.c_int64(value)
+    return ctypes.c_int64(value) if isinstance(value, int) else value
 
 
 def is_readable(x: Tensor) -> bool:

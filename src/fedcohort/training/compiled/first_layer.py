@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedcohort.training.compiled.compiler import call, is_readable
-from fedcohort.training.compiled.program import CLayer, convolution
+from fedcohort.training.compiled.program import CLayer, convolution, weights_in
 from fedcohort.training.fused.layers import Convolution, Layer
 
 # Of images: with more, PyTorch's convolutions fill vectors.
@@ -45,7 +45,7 @@ def first_layer(layer: Convolution, weight: Tensor, bias: Tensor | None, x: Tens
     pad = layer.padding
     images = F.pad(x, (pad, pad, pad, pad)) if pad else x
     shape = convolution(layer, None, border=0, inner=False, fill=False)
-    shape.bias = shape.kh * shape.kw * shape.channels * shape.filters
+    shape.bias = weights_in(shape)
     out: Tensor = _FirstLayer.apply(
         images.permute(0, 2, 3, 1).contiguous(), weight.contiguous(), bias, shape
     )  # type: ignore[no-untyped-call]

@@ -67,12 +67,10 @@ class Program:
 
     @contextlib.contextmanager
     def spaces(self, workers: int) -> Iterator[Any]:
-        """Lend memory for so many workers: an array of `space` in chain.c, one each."""
+        """Lend memory for so many workers, always as many: an array of `space` in chain.c."""
         try:
             lent = self._free.get_nowait()
         except queue.Empty:
-            lent = self._allocate(workers)
-        if len(lent[0]) < workers:
             lent = self._allocate(workers)
         try:
             yield lent[0]
@@ -126,7 +124,7 @@ def _lay_out(layers: Sequence[Layer], samples: int) -> tuple[list[CLayer], int, 
         image = made.height * made.width * made.channels
         made.input = take(samples * image)
         made.weights = parameters
-        made.bias = parameters + made.kh * made.kw * made.channels * made.filters
+        made.bias = parameters + weights_in(made)
         parameters = made.bias + made.filters
         widest = max(widest, image, pixels * made.given)
         chain.append(made)
@@ -174,6 +172,11 @@ def convolution(
         margin_rows=kh - 1 if inner else 0,
         margin_columns=kw - 1 if inner else 0,
     )
+
+
+def weights_in(layer: CLayer) -> int:
+    """Count a layer's weights, with what fills up its channels."""
+    return int(layer.kh * layer.kw * layer.channels * layer.filters)
 
 
 def _linear(layer: Linear, before: int | None) -> CLayer:

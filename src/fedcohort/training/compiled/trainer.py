@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedcohort.training.compiled.compiler import call
 from fedcohort.training.compiled.program import CTask, Program, pointers_to
 from fedcohort.training.fused.layers import Convolution, Layer
 from fedcohort.training.local import Parameters, Trained
@@ -28,14 +29,11 @@ class Compiled:
     ----------
     layers : tuple of Layer
         What `read_chain` returned for the model.
-    library : ctypes.CDLL
-        The kernels.
     threads : int
         That compute, each one job at a time.
     """
 
     layers: tuple[Layer, ...]
-    library: ctypes.CDLL
     threads: int
 
     @functools.cached_property
@@ -157,5 +155,5 @@ class Compiled:
             *(0, work.lr, work.momentum, work.proximal),
         )
         with self.program.spaces(self.threads) as spaces:
-            getattr(self.library, what)(ctypes.byref(task), spaces, ctypes.c_int64(self.threads))
+            call(what, task, spaces, self.threads)
         return losses, right
