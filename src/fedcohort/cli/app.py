@@ -220,9 +220,9 @@ def run_study(
     for target in log or ():
         parse_log(target)
     # Imported only now, since PyTorch comes with it: wrong studies are answered at once.
-    from fedcohort.cli.study import run_and_show
+    from fedcohort.cli.study import run_and_show_parts
 
-    run_and_show(
+    run_and_show_parts(
         study,
         out,
         device=device,

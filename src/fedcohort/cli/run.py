@@ -14,23 +14,20 @@ from types import FrameType
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from fedcohort.cli.timing import time_left
+from fedcohort.report.live import live_progress
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store
-from fedcohort.simulation.driver import Worker, load_datasets
-from fedcohort.simulation.engine import device_for, find_device
-from fedcohort.simulation.ledger import Entered, Ledger
-from fedcohort.simulation.logs import open_logs
-from fedcohort.simulation.packing import packer
-from fedcohort.simulation.progress import Progress as StudyProgress
+from fedcohort.simulation.devices import find_device
+from fedcohort.simulation.execution import prepare_study, run_study
+from fedcohort.simulation.executors.here import here
+from fedcohort.simulation.executors.work import Executor
+from fedcohort.simulation.planning import Entered
 from fedcohort.simulation.study import Study, study_of_runs
 
 INTERRUPTED = 130
 UNFINISHED = 3
-_SECONDS_BETWEEN_LINES = 30.0
 
 
 def run_and_show(
@@ -45,8 +42,8 @@ def run_and_show(
     """Run what the folder does not hold yet, then print a table or a JSON document."""
     study = study_of_runs(configs, target)
     notices = Console(stderr=True)
-    with do_study(study, out, notices, device=device) as store:
-        summaries = summarise(store, target, study.configs)
+    with do_study(study, out, notices, device=device) as (store, wanted):
+        summaries = summarise(store, target, wanted)
         if json:
             typer.echo(json_module.dumps(to_json(summaries, target)))
         else:
@@ -74,12 +71,11 @@ def do_study(
     *,
     device: str,
     parts: Sequence[str] = (),
-    workers: int | None = None,
-    engine: str = "local",
+    executor: Executor = here,
     stop_after: float | None = None,
     logs: Sequence[str] = (),
-) -> Iterator[Store]:
-    """Do a study and yield its store when it is finished.
+) -> Iterator[tuple[Store, Sequence[RunConfig]]]:
+    """Do a study, and yield its store and the runs that were wanted when it is finished.
 
     Parameters
     ----------
@@ -93,9 +89,7 @@ def do_study(
         Where to train.
     parts : sequence of str
         Parts to do now; all if empty.
-    workers : int, optional
-        Processes, or groups at a time on Ray.
-    engine : {"local", "ray"}
+    executor : Executor
         Who trains.
     stop_after : float, optional
         Minutes after which to save and end.
@@ -103,61 +97,29 @@ def do_study(
         Where to log to besides.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
-    wanted = study.only(parts).configs if parts else study.configs
-    where = device_for(wanted, device)
-    # All that can be wrong with the input is found before the folder is made.
-    datasets = load_datasets(study.configs)
-    with open_logs(logs) as log, Store(out) as store:
-        before = sum(store.is_done(config.key) for config in wanted)
-        ledger = Ledger(store)
-        entered = ledger.enter(study, packer(datasets, where))
-        _say_what_is_there(notices, study, entered, before, len(wanted), out)
-        names = ledger.groups_of(wanted)
+    prepared = prepare_study(study, parts=parts, device=device)
+    with Store(out) as store:
         with interrupts(notices) as stop, live_progress(notices, lines=bool(study.source)) as show:
-            if engine == "ray":
-                from fedcohort.simulation.on_ray import work_on_ray
-
-                finished = work_on_ray(
-                    ledger,
-                    names,
-                    datasets,
-                    device,
-                    workers,
-                    report=show,
-                    stop=stop,
-                    deadline=deadline,
-                    log=log,
-                )
-            elif workers is not None and workers > 1:
-                from fedcohort.simulation.workers import work_in_processes
-
-                finished = work_in_processes(
-                    store,
-                    names,
-                    list(datasets),
-                    device,
-                    workers,
-                    report=show,
-                    stop=stop,
-                    deadline=deadline,
-                    logs=logs,
-                )
-            else:
-                finished = Worker(
-                    ledger, datasets, where, report=show, stop=stop, deadline=deadline, log=log
-                ).work(names)
+            finished = run_study(
+                prepared,
+                store,
+                executor,
+                entered=lambda found: _say_what_is_there(notices, prepared.study, found, out),
+                report=show,
+                stop=stop,
+                deadline=deadline,
+                logs=logs,
+            )
             wished = stop()
         if not finished:
             command = shlex.join(["fedcohort", *sys.argv[1:]])
-            said = f"Stopped. All finished rounds are saved; to go on: {command}"
+            said = f"Stopped. All finished rounds are saved; to resume: {command}"
             notices.print(said, soft_wrap=True, highlight=False)
             raise typer.Exit(INTERRUPTED if wished else UNFINISHED)
-        yield store
+        yield store, prepared.wanted
 
 
-def _say_what_is_there(
-    notices: Console, study: Study, entered: Entered, done: int, runs: int, out: Path
-) -> None:
+def _say_what_is_there(notices: Console, study: Study, entered: Entered, out: Path) -> None:
     if entered.changed and study.source:
         notices.print(
             f"Study {study.name!r} has changed since {out} was begun: {entered.added} runs are"
@@ -165,8 +127,9 @@ def _say_what_is_there(
             soft_wrap=True,
             highlight=False,
         )
-    if done:
-        notices.print(f"{done} of {runs} runs are in {out} already.")
+    if entered.done:
+        runs = entered.added + entered.known
+        notices.print(f"{entered.done} of {runs} runs are in {out} already.")
 
 
 @contextmanager
@@ -187,39 +150,3 @@ def interrupts(notices: Console) -> Iterator[Callable[[], bool]]:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-
-
-@contextmanager
-def live_progress(
-    notices: Console, *, lines: bool = False
-) -> Iterator[Callable[[StudyProgress], None]]:
-    """Show a progress bar on a terminal; elsewhere now and then a line, if `lines`."""
-    said = time.monotonic()
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-        console=notices,
-        transient=True,
-        disable=not notices.is_terminal,
-    ) as bar:
-        task = bar.add_task("preparing", total=None, left="")
-
-        def show(progress: StudyProgress) -> None:
-            nonlocal said
-            left = time_left(progress.seconds_left)
-            bar.update(
-                task,
-                completed=progress.done,
-                total=progress.total,
-                description=f"{progress.note}, rounds",
-                left=left,
-            )
-            if lines and bar.disable and time.monotonic() - said > _SECONDS_BETWEEN_LINES:
-                said = time.monotonic()
-                done = f"{progress.done:,} of {progress.total:,} rounds"
-                notices.print(f"{progress.note}: {done}, {left}", highlight=False)
-
-        yield show

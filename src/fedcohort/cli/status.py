@@ -9,9 +9,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedcohort.cli.timing import duration, time_left
+from fedcohort.report.timing import duration, time_left
 from fedcohort.simulation import Store
-from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.groups import group_states, part_states
 from fedcohort.simulation.progress import seconds_left
 
 
@@ -52,12 +52,11 @@ def show_status(store: Store, *, json: bool) -> None:
 
 def status_of(store: Store) -> dict[str, Any]:
     """Return how far the studies of a store are, as plain values."""
-    ledger = Ledger(store)
-    groups = ledger.groups()
+    groups = group_states(store)
     held = [group for group in groups if group.holder]
     spent = sum(group.seconds for group in groups)
     parts = []
-    for part in ledger.parts():
+    for part in part_states(store):
         values = dataclasses.asdict(part)
         names = values.pop("groups")
         own = [group for group in groups if group.name in names]

@@ -9,10 +9,12 @@ from rich.console import Console
 from fedcohort.cli.run import do_study
 from fedcohort.report.summary import summarise
 from fedcohort.report.table import results_table
+from fedcohort.simulation.executors.here import here
+from fedcohort.simulation.executors.work import Executor
 from fedcohort.simulation.study import Study
 
 
-def run_and_show(
+def run_and_show_parts(
     study: Study,
     out: Path,
     *,
@@ -31,13 +33,24 @@ def run_and_show(
         notices,
         device=device,
         parts=parts,
-        workers=workers,
-        engine=engine,
+        executor=_executor(engine, workers),
         stop_after=stop_after,
         logs=logs,
-    ) as store:
-        done = study.only(parts) if parts else study
-        Console().print(results_table(summarise(store, store.targets(), done.configs)))
+    ) as (store, wanted):
+        Console().print(results_table(summarise(store, store.targets(), wanted)))
         folder = shlex.quote(str(out))
         notices.print(f"For curves and details: fedcohort report {folder}")
         notices.print(f"For the paper's figures: fedcohort figures {folder}")
+
+
+def _executor(engine: str, workers: int | None) -> Executor:
+    """Return who trains; imported only where it is used."""
+    if engine == "ray":
+        from fedcohort.simulation.executors.on_ray import OnRay
+
+        return OnRay(workers)
+    if workers is not None and workers > 1:
+        from fedcohort.simulation.executors.processes import Processes
+
+        return Processes(workers)
+    return here

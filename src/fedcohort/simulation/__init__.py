@@ -1,27 +1,9 @@
-"""Runs: their configuration, the engine, what drives it, the store.
+"""Runs: their configuration, the round loop, studies and where they are executed, the store.
 
-Configurations and stores can be used without PyTorch, which the engine alone imports.
+Configurations and stores can be used without PyTorch, which the rest imports.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.store import RoundRecord, Store
 
-if TYPE_CHECKING:
-    from fedcohort.simulation.driver import simulate
-    from fedcohort.simulation.engine import Lockstep
-
-__all__ = ["Lockstep", "RoundRecord", "RunConfig", "Store", "simulate"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Lockstep":
-        from fedcohort.simulation.engine import Lockstep
-
-        return Lockstep
-    if name == "simulate":
-        from fedcohort.simulation.driver import simulate
-
-        return simulate
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["RoundRecord", "RunConfig", "Store"]

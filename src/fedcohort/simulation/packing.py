@@ -4,9 +4,10 @@ Runs of one `RunConfig.lockstep_key` are taken seed by seed, so that a group hol
 some seeds: they share federations and profiles, and what is finished first is a fair comparison.
 """
 
+import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -14,8 +15,7 @@ from torch import nn
 from fedcohort.federation import Dataset
 from fedcohort.selection import Need
 from fedcohort.simulation.config import RunConfig
-from fedcohort.simulation.ledger import Pack
-from fedcohort.simulation.setting import initial_model
+from fedcohort.simulation.materials import Materials
 
 _FLOAT_BYTES = 4
 # More runs at once do not train faster, and an interruption would cost more of them.
@@ -30,6 +30,22 @@ _COPIES_OF_A_MODEL = 6
 _COPIES_OF_ACTIVATIONS = 6
 
 
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """Runs that will train in lockstep, and how much work one round of them is.
+
+    Attributes
+    ----------
+    configs : tuple of RunConfig
+        In the group's order.
+    cost : float
+        In units that are comparable between groups.
+    """
+
+    configs: tuple[RunConfig, ...]
+    cost: float
+
+
 def lockstep_groups(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
     """Gather runs that can be trained as one program, in the order they are given."""
     groups: dict[str, list[RunConfig]] = {}
@@ -39,14 +55,14 @@ def lockstep_groups(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
 
 
 def packer(
-    datasets: Mapping[str, Dataset], device: torch.device
+    materials: Materials, device: torch.device
 ) -> Callable[[Sequence[RunConfig]], list[Pack]]:
     """Return the function that packs runs for a device.
 
     Parameters
     ----------
-    datasets : dict of Dataset
-        By name.
+    materials : Materials
+        What runs start from.
     device : torch.device
         Where groups will train; its memory limits their size.
     """
@@ -55,9 +71,9 @@ def packer(
     def pack(configs: Sequence[RunConfig]) -> list[Pack]:
         packs: list[Pack] = []
         for group in lockstep_groups(configs):
-            dataset = datasets[group[0].dataset]
+            dataset = materials.dataset(group[0])
             by_seed = sorted(group, key=lambda config: config.seed)
-            for part in _split(by_seed, dataset, _MOST_RUNS[device.type], memory):
+            for part in _split(by_seed, materials, _MOST_RUNS[device.type], memory):
                 part.sort(key=_turn)
                 cost = sum(_samples(config, dataset) for config in part)
                 packs.append(Pack(tuple(part), cost * dataset.x_train[0].size))
@@ -67,10 +83,10 @@ def packer(
 
 
 def _split(
-    configs: Sequence[RunConfig], dataset: Dataset, most: int, memory: float
+    configs: Sequence[RunConfig], materials: Materials, most: int, memory: float
 ) -> list[list[RunConfig]]:
     """Cut runs of one shape into parts that fit into memory, or are a single run."""
-    model = initial_model(configs[0], dataset)
+    dataset, model = materials.dataset(configs[0]), materials.model(configs[0])
     activations = _activation_bytes(model, dataset)
     weight = _FLOAT_BYTES * sum(p.numel() for p in model.parameters())
     parts: list[list[RunConfig]] = []

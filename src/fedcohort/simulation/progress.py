@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from fedcohort.simulation.ledger import GroupState
+from fedcohort.simulation.groups import GroupState
 
 
 @dataclasses.dataclass(frozen=True)

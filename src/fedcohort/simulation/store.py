@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedcohort.errors import StoreError
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.files import unwritable
 
 FILE_NAME = "results.sqlite"
 # Format 1 had no groups and no simulated time: its unfinished runs begin again.
@@ -92,15 +93,7 @@ class RoundRecord:
 
 _FIELDS = [field.name for field in dataclasses.fields(RoundRecord)]
 
-Checkpoint = tuple[int, dict[str, NDArray[Any]]]
-
-
-def unwritable(folder: Path, error: Exception) -> StoreError:
-    """Return the error of a folder that cannot be written to just now."""
-    return StoreError(
-        f"The results in {str(folder)!r} cannot be written ({error}): what was saved before is"
-        " whole; make room and give the same command again to go on."
-    )
+RunState = tuple[int, dict[str, NDArray[Any]]]
 
 
 class Store:

@@ -1,11 +1,13 @@
 """The server's step: from local models to the next global ones."""
 
+import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from fedcohort.training.local import Parameters
+from fedcohort.training.problem import Parameters
+from fedcohort.training.workers import in_workers
 
 Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Moves one parameter [R, ...] of the global models: (values, local [M, ...], places int64 [R, k],
@@ -60,7 +62,16 @@ def aggregate(
     mixing = weights.float() if everyone else _mixing(slots, weights, used)
     move = move or move_slotwise
     counted = None if everyone else used
-    return {n: move(v, local[n], places, mixing, counted) for n, v in stacked.items()}, used
+
+    def moved(name: str) -> Tensor:
+        # A worker does not inherit the mode of the thread that asks it.
+        with torch.inference_mode():
+            return move(stacked[name], local[name], places, mixing, counted)
+
+    values = sum(v.numel() for v in local.values())
+    together = used.device.type == "cpu" and values > _FEW_VALUES
+    results = in_workers(moved, stacked) if together else map(moved, stacked)
+    return dict(zip(stacked, results, strict=True)), used
 
 
 def _finite(models: Parameters) -> Tensor:
@@ -74,7 +85,9 @@ def _finite(models: Parameters) -> Tensor:
 def _mixing(slots: Tensor, weights: Tensor, used: Tensor) -> Tensor:
     """Return the weights [R, k] with those of who does not count given to the others."""
     counted = (slots >= 0) & used[slots.clamp(min=0)]
-    intended, present = weights.sum(1), (weights * counted).sum(1)
+    # Place by place: the order of a sum must not depend on the largest cohort beside this one.
+    both = torch.stack([weights, weights * counted]).unbind(2)
+    intended, present = functools.reduce(torch.add, both)
     scale = torch.where(present > 0, intended / present.clamp(min=1e-300), 0.0)
     return (weights * counted * scale[:, None]).float()
 

@@ -14,58 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcohort.training.problem import Jobs, LocalWork
+
 _PADDING = torch.iinfo(torch.int64).max
-
-
-@dataclasses.dataclass(frozen=True)
-class LocalWork:
-    """What a client does with its data.
-
-    Attributes
-    ----------
-    batch_size : int or None
-        Samples a step; None is full batch.
-    lr, momentum : float
-        Of plain stochastic gradient descent.
-    proximal : float
-        FedProx's μ: how strongly a client is drawn back to the global model (T. Li et al.,
-        Federated Optimization in Heterogeneous Networks, MLSys 2020).
-    """
-
-    batch_size: int | None
-    lr: float
-    momentum: float = 0.0
-    proximal: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Jobs:
-    """M local trainings to do, each one client of one run; on the host, where they are planned.
-
-    Attributes
-    ----------
-    model : int64 [M]
-        Which of the stacked global models to start from.
-    start, size : int64 [M]
-        Where the client's samples stand in the pool of sample indices.
-    key : int64 [M]
-        Decides the order of the client's samples.
-    passes : float64 [M]
-        Passes over the data; a fraction of a pass is rounded to whole steps, at least one.
-    """
-
-    model: Tensor
-    start: Tensor
-    size: Tensor
-    key: Tensor
-    passes: Tensor
-
-    def __len__(self) -> int:
-        return len(self.model)
-
-    def __getitem__(self, part: slice) -> "Jobs":
-        """Return some of the jobs."""
-        return Jobs(*(getattr(self, field.name)[part] for field in dataclasses.fields(self)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +82,9 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     if batch < width:
         order = _sample_orders(xp, count, key, size, pass_count, width)
         visit = xp.clip(which_pass, None, pass_count - 1)[..., None] * width
-        position = order[count(len(size))[:, None], visit + xp.clip(slot, None, width - 1)]
+        shuffled = order[count(len(size))[:, None], visit + xp.clip(slot, None, width - 1)]
+        # One batch needs no shuffling, and its order must not depend on who is trained beside it.
+        position = xp.where((size > batch)[:, None], shuffled, slot)
     # Padding points at the job's own first sample.
     position = xp.where(valid, position, 0)
     planned = indices[start[:, None] + position], valid.sum(2)

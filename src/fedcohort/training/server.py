@@ -19,7 +19,7 @@ from fedcohort.parameters import Interval, check_parameters, parameter
 
 if TYPE_CHECKING:
     # Run configurations read this module where PyTorch is not installed.
-    from fedcohort.training.local import Parameters
+    from fedcohort.training.problem import Parameters
 
     State = dict[str, Parameters]
 

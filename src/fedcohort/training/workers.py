@@ -1,11 +1,12 @@
 """Threads that each compute alone, for work that is many small independent pieces.
 
 PyTorch can split one operation over the cores, or the cores can work on different clients. The
-latter has no barriers; PyTorch releases Python's lock while it computes, so threads are enough.
+latter has no barriers, and no sum whose order depends on the number of cores: a result is the same
+to the last bit on one core and on a hundred. PyTorch releases Python's lock while it computes, so
+threads are enough.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
 import threading
@@ -18,49 +19,54 @@ import torch
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_limit: int | None = None
 
-@dataclasses.dataclass(frozen=True)
-class Workers:
-    """Who computes.
 
-    Attributes
-    ----------
-    count : int
-        Workers that run beside each other.
-    threads : int
-        Threads that each of them gives to one operation.
-    """
+def worker_count() -> int:
+    """Return how many workers this process has: what `limit_workers` said, or one per core."""
+    if _limit is not None:
+        return _limit
+    named = os.environ.get("OMP_NUM_THREADS", "")
+    return int(named) if named.isdigit() and int(named) > 0 else _cores()
 
-    count: int
-    threads: int
 
-    def __str__(self) -> str:
-        return f"{self.count} x {self.threads}"
+def limit_workers(count: int) -> None:
+    """Have at most so many workers in this process, which shares the machine with others."""
+    global _limit
+    _limit = max(1, count)
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return ``[function(item) for item in items]``, computed by the workers."""
-        if self.count == 1:
-            with _split_over(self.threads):
-                return [function(item) for item in items]
-        return list(_pool(self.count, self.threads, os.getpid()).map(function, items))
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_workers(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return ``[function(item) for item in items]``, computed by the workers."""
+    count = worker_count()
+    if count == 1:
+        with one_thread_per_operation():
+            return [function(item) for item in items]
+    return list(_pool(count, os.getpid()).map(function, items))
 
 
 @contextlib.contextmanager
-def _split_over(threads: int) -> Iterator[None]:
-    """While active, operations of this thread are split over `threads` threads."""
+def one_thread_per_operation() -> Iterator[None]:
+    """While active, no operation of this thread is split over several threads."""
     before = torch.get_num_threads()
     # Setting it has a cost of its own: PyTorch forgets its prepared convolutions.
-    if before != threads:
-        torch.set_num_threads(threads)
+    if before != 1:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        if before != threads:
+        if before != 1:
             torch.set_num_threads(before)
 
 
 @functools.cache
-def _pool(count: int, threads: int, _process: int) -> ThreadPoolExecutor:
+def _pool(count: int, _process: int) -> ThreadPoolExecutor:
     # The process is part of the key: threads do not survive a fork.
     before = torch.get_num_threads()
     ready = threading.Barrier(count + 1)
@@ -68,7 +74,7 @@ def _pool(count: int, threads: int, _process: int) -> ThreadPoolExecutor:
     def prepare() -> None:
         # Asked first, because a thread's first question resets what was set before it.
         torch.get_num_threads()
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)
         ready.wait()
 
     pool = ThreadPoolExecutor(count, thread_name_prefix="fedcohort", initializer=prepare)

@@ -1,0 +1,213 @@
+"""Who works on which group, and what may be saved of it.
+
+A process claims a group before it works on it, and its heart beats while it lives; a claim whose
+process is gone, or that another machine did not renew for a minute, is taken over. Every save
+checks that the claim is still held, so that one who slept too long cannot write.
+"""
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedcohort.simulation import liveness
+from fedcohort.simulation.checkpoints import drop_checkpoints, read_checkpoint, write_checkpoint
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.groups import SECONDS_TO_LIVE, GroupState, group_states, is_abandoned
+from fedcohort.simulation.store import RoundRecord, RunState, Store
+
+_SECONDS_BETWEEN_BEATS = 5.0
+
+Entry = tuple[RunConfig, Mapping[str, Any], Mapping[str, NDArray[Any]]]
+"""What the store keeps about a run besides its rounds: configuration, facts, federation."""
+
+
+class ClaimLostError(Exception):
+    """Another process took this group over; nothing was written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A group that this process works on.
+
+    Attributes
+    ----------
+    group : str
+        Its name.
+    configs : tuple of RunConfig
+        Its runs, in their order.
+    states : list of (round, arrays)
+        Where they resume from, one per run; empty at the beginning.
+    """
+
+    group: str
+    configs: tuple[RunConfig, ...]
+    states: list[RunState]
+
+
+class Claims:
+    """The groups that one process holds in a store.
+
+    Parameters
+    ----------
+    store : Store
+        Where they are kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._db = store.db
+        self._token = uuid.uuid4().hex
+        self._live: dict[str, int] = {}
+
+    def groups(self, names: Collection[str]) -> list[GroupState]:
+        """Return how far these groups are, as this process knows it."""
+        return [group for group in group_states(self.store, self._live) if group.name in names]
+
+    def claim(self, names: Collection[str]) -> Claim | None:
+        """Take the first unfinished group among `names` that nobody works on."""
+        query = (
+            "SELECT grp, groups.round, host, pid, started, beat"
+            " FROM groups LEFT JOIN claims USING (grp)"
+            " WHERE groups.round < rounds ORDER BY place"
+        )
+        with self.store.transaction():
+            free = (
+                (name, round_)
+                for name, round_, *holder in self._db.execute(query).fetchall()
+                if name in names and (holder[0] is None or is_abandoned(*holder))
+            )
+            name, round_ = next(free, (None, 0))
+            if name is None:
+                return None
+            pid = os.getpid()
+            mine = self._token, liveness.host(), pid, liveness.started(pid), time.time(), round_
+            self._db.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *mine)
+            )
+        members = self._db.execute(
+            "SELECT config FROM members WHERE grp = ? ORDER BY seat", (name,)
+        )
+        configs = tuple(RunConfig.from_json(text) for (text,) in members.fetchall())
+        drop_checkpoints(self.store.folder, name, keep=round_)
+        found = read_checkpoint(self.store.folder, name, round_, len(configs)) if round_ else None
+        claim = Claim(name, configs, found or [])
+        if not found:
+            self._begin_again(claim)
+        self._live[name] = round_ if found else 0
+        return claim
+
+    def _begin_again(self, claim: Claim) -> None:
+        """Forget rounds that cannot be resumed: their checkpoint did not travel with them."""
+        with self._held(claim):
+            self._db.execute(
+                "UPDATE groups SET round = 0, seconds = 0 WHERE grp = ?", (claim.group,)
+            )
+            self._db.execute(
+                "DELETE FROM rounds WHERE run IN (SELECT run FROM members WHERE grp = ?)",
+                (claim.group,),
+            )
+
+    @contextlib.contextmanager
+    def _held(self, claim: Claim) -> Iterator[None]:
+        """Write in a transaction that checks first that the group is still this process's."""
+        with self.store.transaction():
+            row = self._db.execute(
+                "SELECT holder FROM claims WHERE grp = ?", (claim.group,)
+            ).fetchone()
+            if row is None or row[0] != self._token:
+                raise ClaimLostError(claim.group)
+            yield
+
+    def begin(self, claim: Claim, entries: Iterable[Entry]) -> None:
+        """Enter the runs of a group that begins: configuration, facts and federation."""
+        if claim.states:
+            return
+        query = "SELECT run FROM members WHERE profiled AND grp = ?"
+        profiled = {key for (key,) in self._db.execute(query, (claim.group,))}
+        with self._held(claim):
+            for config, facts, federation in entries:
+                kept = {
+                    name: values
+                    for name, values in federation.items()
+                    if name != "profiles" or config.key in profiled
+                }
+                self.store.begin(config, facts, kept)
+
+    def reached(self, claim: Claim, round_: int) -> None:
+        """Say how far a group is, between saves."""
+        self._live[claim.group] = round_
+
+    def save(
+        self,
+        claim: Claim,
+        records: Mapping[str, Sequence[RoundRecord]],
+        states: Sequence[RunState],
+        seconds: float,
+    ) -> None:
+        """Save rounds of a group and where it resumes from, all or nothing.
+
+        Parameters
+        ----------
+        claim : Claim
+            The group.
+        records : dict of RoundRecord lists
+            New rounds by run, the same ones of each.
+        states : sequence of (round, arrays)
+            Where each run stands; empty when the group is finished, which also ends the claim.
+        seconds : float
+            Time the rounds took.
+        """
+        folder = self.store.folder
+        round_ = next(iter(records.values()))[-1].round
+        if states:
+            write_checkpoint(folder, claim.group, states)
+        with self._held(claim):
+            self.store.save(records, done=not states)
+            self._db.execute(
+                "UPDATE groups SET round = ?, seconds = seconds + ? WHERE grp = ?",
+                (round_, seconds, claim.group),
+            )
+            if not states:
+                self._db.execute("DELETE FROM claims WHERE grp = ?", (claim.group,))
+        drop_checkpoints(folder, claim.group, keep=round_ if states else None)
+
+    def release(self, claim: Claim) -> None:
+        """Let others take a group; no-op if it is not held any more."""
+        self._live.pop(claim.group, None)
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute(
+                "DELETE FROM claims WHERE grp = ? AND holder = ?", (claim.group, self._token)
+            )
+
+    @contextlib.contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Renew the claims of this process while it works."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _beat(self, ended: threading.Event) -> None:
+        with contextlib.closing(
+            sqlite3.connect(self.store.path, isolation_level=None, timeout=SECONDS_TO_LIVE / 4)
+        ) as db:
+            while not ended.wait(_SECONDS_BETWEEN_BEATS):
+                # A beat that cannot be written is not a reason to stop: saving will say why.
+                with contextlib.suppress(sqlite3.Error):
+                    for group, round_ in list(self._live.items()):
+                        db.execute(
+                            "UPDATE claims SET beat = ?, round = ? WHERE grp = ? AND holder = ?",
+                            (time.time(), round_, group, self._token),
+                        )

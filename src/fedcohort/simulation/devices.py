@@ -1,0 +1,42 @@
+"""Where runs are trained."""
+
+from collections.abc import Iterable
+
+import torch
+
+from fedcohort.errors import InvalidParameterError
+from fedcohort.simulation.config import RunConfig
+from fedcohort.training.workers import worker_count
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device called ``auto``, ``cpu`` or ``cuda``."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InvalidParameterError(f"The device must be auto, cpu or cuda, not {name!r}.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidParameterError(
+            "There is no CUDA device that PyTorch can use here: take --device cpu."
+        )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        # Matrix products with 10-bit mantissas, as PyTorch's convolutions have by default.
+        torch.backends.cuda.matmul.allow_tf32 = True
+    return torch.device(name)
+
+
+def device_for(configs: Iterable[RunConfig], name: str) -> torch.device:
+    """Return the device called `name`, and refuse runs that cannot be done on it."""
+    device = find_device(name)
+    if device.type == "cpu" and any(config.precision == "bfloat16" for config in configs):
+        raise InvalidParameterError(
+            "Runs in bfloat16 need a GPU: take --precision float32 on this machine."
+        )
+    return device
+
+
+def describe_device(device: torch.device) -> str:
+    """Say what a device is, for reports."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {worker_count()} threads"

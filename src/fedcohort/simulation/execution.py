@@ -1,0 +1,123 @@
+"""One way to run a study, whoever asks and wherever it is trained."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.devices import device_for
+from fedcohort.simulation.executors.here import here
+from fedcohort.simulation.executors.work import Executor, Work
+from fedcohort.simulation.groups import groups_of
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.packing import packer
+from fedcohort.simulation.planning import Entered, enter_study
+from fedcohort.simulation.progress import Progress
+from fedcohort.simulation.store import Store
+from fedcohort.simulation.study import Study
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedStudy:
+    """A study of which everything that can be wrong with its input has been looked for.
+
+    Attributes
+    ----------
+    study : Study
+        All of it.
+    wanted : tuple of RunConfig
+        The runs to do now.
+    materials : Materials
+        What runs start from.
+    device : torch.device
+        Where they are trained.
+    """
+
+    study: Study
+    wanted: tuple[RunConfig, ...]
+    materials: Materials
+    device: torch.device
+
+
+def prepare_study(
+    study: Study,
+    *,
+    parts: Sequence[str] = (),
+    device: str = "auto",
+    materials: Materials | None = None,
+) -> PreparedStudy:
+    """Load what a study needs, and refuse what cannot be done, before anything is written.
+
+    Parameters
+    ----------
+    study : Study
+        What to do.
+    parts : sequence of str
+        Parts to do now; all if empty.
+    device : {"auto", "cpu", "cuda"}
+        Where to train.
+    materials : Materials, optional
+        Objects that configurations name.
+    """
+    materials = materials or Materials()
+    wanted = study.only(parts).configs if parts else study.configs
+    where = device_for(wanted, device)
+    checked: set[str] = set()
+    for config in study.configs:
+        shape = dataclasses.replace(config, selector="fedavg", seed=0, rounds=1)
+        if shape.key not in checked:
+            checked.add(shape.key)
+            materials.federation(config)
+            materials.model(config)
+    return PreparedStudy(study, wanted, materials, where)
+
+
+def run_study(
+    prepared: PreparedStudy,
+    store: Store,
+    executor: Executor = here,
+    *,
+    entered: Callable[[Entered], None] = lambda _: None,
+    report: Callable[[Progress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+    deadline: float = math.inf,
+    logs: Sequence[str] = (),
+    keep_models: bool = False,
+) -> bool:
+    """Do all runs of a study that the store does not hold yet, resuming where they were left.
+
+    Parameters
+    ----------
+    prepared : PreparedStudy
+        From `prepare_study`.
+    store : Store
+        Where results go, and where interrupted runs resume from.
+    executor : Executor
+        Where groups are trained: `here`, `Processes` or `OnRay`.
+    entered : callable
+        Hears what of the study was there already, before training begins.
+    report, stop, deadline, logs, keep_models
+        As in `Work`.
+
+    Returns
+    -------
+    bool
+        Whether all runs are finished.
+    """
+    materials, device = prepared.materials, prepared.device
+    entered(enter_study(store, prepared.study, packer(materials, device)))
+    return executor(
+        Work(
+            store,
+            groups_of(store, prepared.wanted),
+            materials,
+            device.type,
+            report,
+            stop,
+            deadline,
+            tuple(logs),
+            keep_models,
+        )
+    )

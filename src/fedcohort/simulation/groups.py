@@ -1,0 +1,166 @@
+"""The lockstep groups of a store: how far each is, and who works on it."""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from fedcohort.simulation import liveness
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.store import Store
+
+_NOBODY: Mapping[str, int] = MappingProxyType({})
+# A claim of another machine that was not renewed for so long is given up.
+SECONDS_TO_LIVE = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupState:
+    """How far a group is.
+
+    Attributes
+    ----------
+    name : str
+        Its key in the store.
+    runs, rounds : int
+        How many runs train together, for how long.
+    shape : str
+        Groups of one shape train the same model on the same data with the same schedule.
+    cost : float
+        Work of one round.
+    round, live : int
+        Rounds that are saved, and those that are done.
+    seconds : float
+        Time the saved rounds took.
+    holder : str
+        Who works on it, as ``host:pid``; empty if nobody does.
+    """
+
+    name: str
+    runs: int
+    rounds: int
+    shape: str
+    cost: float
+    round: int
+    live: int
+    seconds: float
+    holder: str
+
+    @property
+    def done(self) -> bool:
+        """Whether all rounds are saved."""
+        return self.round >= self.rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class PartState:
+    """How far a part of a study is.
+
+    Attributes
+    ----------
+    study, part : str
+        Its names; both are empty for runs that no study names any more.
+    target : float or None
+        The training accuracy its reports count rounds to.
+    runs, done, running : int
+        All of them, those that are finished, and those that somebody works on.
+    rounds, rounds_done : int
+        Rounds of single runs: in all, and saved or done just now.
+    groups : frozenset of str
+        The groups its runs are in.
+    """
+
+    study: str
+    part: str
+    target: float | None
+    runs: int
+    done: int
+    running: int
+    rounds: int
+    rounds_done: int
+    groups: frozenset[str]
+
+
+def groups_of(store: Store, configs: Iterable[RunConfig]) -> frozenset[str]:
+    """Return the names of the groups that these runs are in."""
+    wanted = {config.key for config in configs}
+    rows = store.db.execute("SELECT run, grp FROM members")
+    return frozenset(name for run, name in rows if run in wanted)
+
+
+def group_states(store: Store, live: Mapping[str, int] = _NOBODY) -> list[GroupState]:
+    """Return all groups in the order they are taken.
+
+    Parameters
+    ----------
+    store : Store
+        Where they are.
+    live : dict of int
+        Rounds that this process has done of its own groups, by name: more than the store knows.
+    """
+    query = (
+        "SELECT grp, groups.runs, rounds, shape, cost, groups.round, seconds,"
+        " claims.round, host, pid, started, beat"
+        " FROM groups LEFT JOIN claims USING (grp) ORDER BY place"
+    )
+    found = []
+    for name, runs, rounds, shape, cost, round_, seconds, at, *holder in store.db.execute(query):
+        held = at is not None and not is_abandoned(*holder)
+        done = max(round_, at, live.get(name, 0)) if held else round_
+        who = f"{holder[0]}:{holder[1]}" if held else ""
+        found.append(GroupState(name, runs, rounds, shape, cost, round_, done, seconds, who))
+    return found
+
+
+def part_states(store: Store) -> list[PartState]:
+    """Return the parts of all studies, in their order, and then runs that none names."""
+    groups = {group.name: group for group in group_states(store)}
+    query = (
+        "SELECT coalesce(parts.study, ''), coalesce(part, ''), target, grp, done, runs.config"
+        " FROM (SELECT run FROM members UNION SELECT run FROM parts) AS every"
+        " LEFT JOIN members USING (run) LEFT JOIN runs USING (run)"
+        " LEFT JOIN parts USING (run) LEFT JOIN studies USING (study)"
+        " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
+    )
+    found: dict[tuple[str, str, float | None], list[GroupState]] = {}
+    for study, part, target, name, done, config in store.db.execute(query):
+        group = groups[name] if name else _ungrouped(config if done else None)
+        found.setdefault((study, part, target), []).append(group)
+    return [
+        PartState(
+            study=study,
+            part=part,
+            target=target,
+            runs=len(runs),
+            done=sum(group.done for group in runs),
+            running=sum(bool(group.holder) and not group.done for group in runs),
+            rounds=sum(group.rounds for group in runs),
+            rounds_done=sum(group.live for group in runs),
+            groups=frozenset(group.name for group in runs if group.name),
+        )
+        for (study, part, target), runs in found.items()
+    ]
+
+
+def is_abandoned(host: str, pid: int, started: int, beat: float) -> bool:
+    """Tell whether a claim's process is gone: surely on this machine, by its silence elsewhere."""
+    if host == liveness.host() and started:
+        return not liveness.lives(pid, started)
+    # Clocks of machines differ: a beat from the future is as silent as an old one.
+    return abs(time.time() - beat) > SECONDS_TO_LIVE
+
+
+def _ungrouped(config: str | None) -> GroupState:
+    """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
+    rounds = RunConfig.from_json(config).rounds if config else 0
+    return GroupState(
+        name="",
+        runs=1,
+        rounds=max(rounds, 1),
+        shape="",
+        cost=0.0,
+        round=rounds,
+        live=rounds,
+        seconds=0.0,
+        holder="",
+    )

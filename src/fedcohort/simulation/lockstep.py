@@ -1,0 +1,403 @@
+"""The simulator: runs of one shape, trained in lockstep, round by round.
+
+    for each round:  ask → select → train → aggregate → observe → evaluate → record
+
+Every draw comes from (seed, purpose, round, client), and no model's arithmetic depends on what it
+is computed beside, so a run is the same to the last bit whatever it is grouped with.
+"""
+
+import copy
+import dataclasses
+import itertools
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedcohort.errors import InvalidParameterError
+from fedcohort.selection import Cohort, Need, Outcome
+from fedcohort.simulation.assignment import Answer, Assignment, assign
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.devices import describe_device
+from fedcohort.simulation.jobs import jobs_of, slots_of
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.member import FLOAT_BYTES, Member
+from fedcohort.simulation.profiling import client_profiles
+from fedcohort.simulation.store import RoundRecord, RunState
+from fedcohort.simulation.system import parse_availability
+from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
+from fedcohort.training.accelerators.choice import choose_trainer
+from fedcohort.training.plan import to_device
+from fedcohort.training.problem import Jobs, LocalProblem, LocalWork, Parameters
+from fedcohort.training.server import fresh_state, part_of
+from fedcohort.training.trainer import Trainer
+from fedcohort.training.workers import one_thread_per_operation, worker_count
+
+# While a GPU works on some of the runs, the host selects for others: in so many parts at most, each
+# larger than the one before, so that the GPU begins early and has work until the next is ready.
+_PARTS, _GROWTH, _RUNS_PER_PART = 3, 1.4, 20
+_LARGEST_STORED_PROFILES = 1_000_000
+
+
+class Lockstep:
+    """Runs that share a data set, a model and a schedule, trained as one program.
+
+    Parameters
+    ----------
+    configs : sequence of RunConfig
+        Runs with the same `RunConfig.lockstep_key`.
+    materials : Materials
+        What they start from.
+    device : torch.device
+        Where to train.
+    trainer : Trainer, optional
+        How to train and evaluate; by default what the rule says of the model and the device.
+    """
+
+    @one_thread_per_operation()
+    def __init__(
+        self,
+        configs: Sequence[RunConfig],
+        materials: Materials,
+        device: torch.device,
+        *,
+        trainer: Trainer | None = None,
+    ) -> None:
+        shared = configs[0]
+        self.configs = list(configs)
+        self.round = 0
+        self._device = device
+        dataset = materials.dataset(shared)
+        self._data = load_device_data(dataset, shared, device)
+        self._work = LocalWork(shared.batch_size, shared.lr, shared.momentum, shared.proximal)
+        models = [materials.model(config) for config in configs]
+        self._model: nn.Module = copy.deepcopy(models[0]).to(device)
+        self._trainer = trainer or choose_trainer(
+            self._model, dataset.x_train.shape[1:], device, shared.precision
+        )
+        self._stacked: Parameters = {
+            name: torch.stack([model.get_parameter(name).detach() for model in models]).to(device)
+            for name, _ in self._model.named_parameters()
+        }
+        self._server = shared.make_server()
+        self._memory = fresh_state(self._server, self._stacked)
+        self._threads = ThreadPoolExecutor(worker_count())
+        self._members = self._enter(materials)
+        pools = [member.federation.partition.indices for member in self._members]
+        self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
+        self._parts = _parts(len(configs)) if device.type != "cpu" else [range(len(configs))]
+        self._ahead: dict[int, Assignment] = {}
+
+    def _enter(self, materials: Materials) -> list[Member]:
+        """Let the runs in; those that differ in the selector alone share their profiles."""
+        members: list[Member] = []
+        sent: dict[str, NDArray[np.float32]] = {}
+        model_bytes = FLOAT_BYTES * sum(v[0].numel() for v in self._stacked.values())
+        pool_start = 0
+        for place, config in enumerate(self.configs):
+            federation, selector = materials.federation(config), materials.selector(config)
+            profiles = None
+            if Need.PROFILE in selector.needs:
+                profiles = sent.get(config.federation_key)
+                if profiles is None:
+                    model = copy.deepcopy(materials.model(config)).to(self._device)
+                    given = model, federation, self._data.train, self._trainer, self._work
+                    profiles = sent[config.federation_key] = client_profiles(config, *given)
+            selector.fit(profiles, sizes=federation.sizes, label_counts=federation.label_counts)
+            there = parse_availability(config.availability)
+            members.append(
+                Member(
+                    *(place, pool_start, config, federation, selector, there),
+                    profiles=profiles,
+                    model_bytes=model_bytes,
+                )
+            )
+            pool_start += len(federation.partition.indices)
+        return members
+
+    # -- what the store keeps ----------------------------------------------------------------
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return what is worth knowing about each run besides its configuration."""
+        return [
+            {
+                "clients": len(member.federation),
+                "client_sizes": [int(sizes.min()), int(sizes.max())],
+                "model_bytes": member.traffic.model,
+                "profile_bytes": member.traffic.profile,
+                "selector": member.selector.describe(),
+                "train_evaluated_on": len(self._data.subset[1]),
+                "device": describe_device(self._device),
+                "trainer": self._trainer.name,
+                "torch": torch.__version__,
+            }
+            for member in self._members
+            for sizes in (member.federation.sizes,)
+        ]
+
+    def federations(self) -> list[dict[str, NDArray[Any]]]:
+        """Return who holds what in each run, as the store keeps it for reports."""
+        found: list[dict[str, NDArray[Any]]] = []
+        for member in self._members:
+            arrays: dict[str, NDArray[Any]] = {"label_counts": member.federation.label_counts}
+            if member.profiles is not None and member.profiles.size <= _LARGEST_STORED_PROFILES:
+                arrays["profiles"] = member.profiles
+            found.append(arrays)
+        return found
+
+    def states(self) -> list[RunState]:
+        """Return where each run stands: its round, its model and its selector's state."""
+        found: list[RunState] = []
+        for r, member in enumerate(self._members):
+            state = {f"model.{name}": values for name, values in self.models(r).items()}
+            for kind, memory in self._memory.items():
+                for name, values in memory.items():
+                    state[f"server.{kind}.{name}"] = values[r].cpu().numpy()
+            known = member.listening().state()
+            found.append((self.round, state | {f"selector.{n}": v for n, v in known.items()}))
+        return found
+
+    def resume(self, states: Sequence[RunState]) -> None:
+        """Continue from saved states, one per run, all of the same round."""
+        self._ahead.clear()
+        for r, (member, (round_, state)) in enumerate(zip(self._members, states, strict=True)):
+            self.round = round_
+            for name, values in self._stacked.items():
+                values[r] = torch.from_numpy(state[f"model.{name}"])
+            for kind, memory in self._memory.items():
+                for name, values in memory.items():
+                    values[r] = torch.from_numpy(state[f"server.{kind}.{name}"])
+            prefix = "selector."
+            member.selector.restore(
+                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            )
+
+    def models(self, r: int) -> dict[str, NDArray[np.float32]]:
+        """Return the global model of one run as it is now."""
+        return {name: values[r].cpu().numpy() for name, values in self._stacked.items()}
+
+    @property
+    def parameters(self) -> Parameters:
+        """The global models, stacked: dict of float32 [R, ...]."""
+        return self._stacked
+
+    # -- rounds ------------------------------------------------------------------------------
+
+    @one_thread_per_operation()
+    def start(self) -> list[RoundRecord]:
+        """Evaluate the initial models: the records of round 0."""
+        scores = fetch([self._evaluate(range(len(self._members)), exact=False)])
+        return [dataclasses.replace(RoundRecord(round=0), **score) for score in scores]
+
+    @one_thread_per_operation()
+    def advance(self) -> list[RoundRecord]:
+        """Do one round of every run and return its records, in the order of the runs."""
+        began = time.perf_counter()
+        self.round += 1
+        last = self.round == self.configs[0].rounds
+        scored = last or self.round % self.configs[0].eval_every == 0
+        assignments: list[Assignment] = []
+        landings: list[Landing | None] = []
+        evaluations: list[dict[str, Tensor]] = []
+        for part in self._parts:
+            chosen = [self._ask_and_select(r) for r in part]
+            landings.append(self._train_and_aggregate(part, chosen))
+            evaluations.append(self._evaluate(part, exact=last) if scored else {})
+            assignments += chosen
+        if not last:
+            self._look_ahead()
+        facts = [self._known(*known) for known in zip(self._members, assignments, strict=True)]
+        outcomes: list[Outcome] = []
+        for part, landing in zip(self._parts, landings, strict=True):
+            outcomes += self._observe(part, assignments[part.start : part.stop], landing)
+        scores = fetch(evaluations) if scored else [{} for _ in self._members]
+        if last:
+            for member in self._members:
+                member.listening()
+        seconds = (time.perf_counter() - began) / len(self._members)
+        return [
+            RoundRecord(
+                **fact,
+                **score,
+                left_out=tuple(outcome.ids[~outcome.trained].tolist()),
+                seconds=seconds,
+            )
+            for fact, score, outcome in zip(facts, scores, outcomes, strict=True)
+        ]
+
+    def _ask_and_select(self, r: int) -> Assignment:
+        """Return what one run's clients are to do, which may have been chosen ahead of time."""
+        return self._ahead.pop(r, None) or self._assign(r, self.round)
+
+    def _assign(self, r: int, round_: int) -> Assignment:
+        return assign(self._members[r], round_, self._answers(r))
+
+    def _look_ahead(self) -> None:
+        """While a GPU trains, choose the next cohorts of selectors that hear nothing of it."""
+        if self._device.type == "cpu":
+            return
+        for r, member in enumerate(self._members):
+            if member.selector.is_deaf:
+                self._ahead[r] = self._assign(r, self.round + 1)
+
+    def _train_and_aggregate(
+        self, part: range, assignments: Sequence[Assignment]
+    ) -> Landing | None:
+        """Train the cohorts of some runs together, and move their global models.
+
+        On a GPU nothing has happened yet when this returns. None says that nobody trained.
+        """
+        counts = [int(assignment.working.sum()) for assignment in assignments]
+        before = self._models_of(part)
+        if sum(counts) == 0:
+            self._move(part, before, before)
+            return None
+        members = self._members[part.start : part.stop]
+        jobs = jobs_of(self.round, zip(members, assignments, strict=True))
+        trained = self._trainer.train(self._problem(jobs))
+        updates: dict[int, Tensor] = {}
+        ends = np.cumsum(counts).tolist()
+        for member, end, count in zip(members, ends, counts, strict=True):
+            if Need.UPDATE in member.selector.needs and count:
+                own = slice(end - count, end)
+                updates[member.place] = to_host(self._updates(trained.parameters, own, member))
+        slots, weights = (torch.from_numpy(table) for table in slots_of(assignments))
+        moved, used = self._trainer.aggregate(
+            before,
+            trained.parameters,
+            to_device(slots, self._device),
+            to_device(weights, self._device),
+            trained.losses.isfinite(),
+        )
+        self._move(part, before, moved)
+        landed = to_host(used), to_host(trained.losses)
+        return Landing(counts, *landed, updates, event_on(self._device))
+
+    def _problem(self, jobs: Jobs) -> LocalProblem:
+        return LocalProblem(
+            self._model, self._stacked, jobs, self._data.train, self._pool, self._work
+        )
+
+    def _models_of(self, part: range) -> Parameters:
+        """Return some runs' global models."""
+        return {name: values[part.start : part.stop] for name, values in self._stacked.items()}
+
+    def _move(self, part: range, before: Parameters, means: Parameters) -> None:
+        """Let the server move some runs' global models, given their clients' means."""
+        memory = part_of(self._memory, slice(part.start, part.stop))
+        for name, values in self._server.step(before, means, memory).items():
+            before[name].copy_(values)
+
+    def _updates(self, local: Parameters, own: slice, member: Member) -> Tensor:
+        """Return what local training changed of one run's model, float32 [m, d]."""
+        before = self._stacked
+        moved = [(local[n][own] - before[n][member.place]).flatten(1) for n in before]
+        return torch.cat(moved, dim=1)
+
+    def _observe(
+        self, part: range, assignments: Sequence[Assignment], landing: Landing | None
+    ) -> list[Outcome]:
+        """Wait for some runs' training, and tell their selectors what came of it."""
+        if landing is not None:
+            landing.wait()
+        outcomes: list[Outcome] = []
+        end = 0
+        for r, assignment in zip(part, assignments, strict=True):
+            mask = assignment.working
+            done, losses = mask.copy(), None
+            if landing is not None:
+                own = slice(end, end := end + int(mask.sum()))
+                losses = np.full(len(mask), np.nan)
+                done[mask] = landing.used.numpy()[own]
+                losses[mask] = landing.losses.numpy()[own]
+            outcome = Outcome(
+                assignment.ids,
+                done,
+                losses,
+                passes=assignment.passes,
+                capacity=assignment.capacity,
+                durations=assignment.durations,
+            )
+            member = self._members[r]
+            if landing is not None and r in landing.updates:
+                # Comparing whole updates takes long: meanwhile, other runs go on.
+                updates = landing.updates[r].numpy()
+                member.hearing = self._threads.submit(member.hear, outcome, updates, mask)
+            else:
+                member.selector.observe(outcome)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _evaluate(self, part: range, *, exact: bool) -> dict[str, Tensor]:
+        """Measure some runs' global models: float64 [R] by what was measured."""
+        parts = {"train": self._data.train if exact else self._data.subset, "test": self._data.test}
+        models = self._models_of(part)
+        scores: dict[str, Tensor] = {}
+        for name, data in parts.items():
+            if len(data[1]):
+                accuracy, loss = self._trainer.evaluate(self._model, models, data)
+                scores |= {f"{name}_accuracy": accuracy, f"{name}_loss": loss}
+        return scores
+
+    def _known(self, member: Member, assignment: Assignment) -> dict[str, Any]:
+        """Return what a round's record holds that is known before training has ended."""
+        return {
+            "round": self.round,
+            "gemd": member.gemd(assignment.cohort),
+            "elapsed": assignment.elapsed,
+            "cohort": tuple(assignment.cohort.ids.tolist()),
+            "bytes_down": assignment.bytes_down,
+            "bytes_up": assignment.bytes_up,
+            "selection_seconds": assignment.seconds,
+        }
+
+    # -- what selectors ask for --------------------------------------------------------------
+
+    def _answers(self, r: int) -> Answer:
+        """Return what has the clients of one run measure what its selector asks for."""
+
+        def answer(need: Need, ids: NDArray[np.int64]) -> NDArray[Any]:
+            if need is Need.LOSS:
+                return self._losses_of(self._members[r], ids)
+            if need is Need.UPDATE:
+                return self._updates_of(self._members[r], ids)
+            raise InvalidParameterError(
+                f"Selector {self._members[r].selector.name!r} asks for the {need.value} of clients"
+                " before a round, which the simulator cannot answer: it answers losses and updates."
+            )
+
+        return answer
+
+    def _updates_of(self, member: Member, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Have clients train on the global model without being averaged, float32 [m, d]."""
+        passes = np.full(len(ids), member.config.epochs)
+        asked = Assignment(Cohort(ids, passes), ids, passes, passes)
+        trained = self._trainer.train(self._problem(jobs_of(self.round, [(member, asked)])))
+        return self._updates(trained.parameters, slice(0, len(ids)), member).cpu().numpy()
+
+    def _losses_of(self, member: Member, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Have clients measure the global model's loss on their data, float64 [m]."""
+        partition = member.federation.partition
+        samples = np.concatenate([partition.of(int(client)) for client in ids])
+        losses = self._trainer.client_losses(
+            self._model,
+            {name: values[member.place] for name, values in self._stacked.items()},
+            self._data.train,
+            torch.from_numpy(samples).to(self._device),
+            torch.from_numpy(partition.sizes[ids]).to(self._device),
+        )
+        return losses.cpu().numpy()
+
+
+def _parts(runs: int) -> list[range]:
+    """Divide runs into parts of growing size."""
+    count = max(1, min(_PARTS, runs // _RUNS_PER_PART))
+    ends = np.cumsum(_GROWTH ** np.arange(count))
+    bounds = [0, *np.round(ends / ends[-1] * runs).astype(int).tolist()]
+    return [range(a, b) for a, b in itertools.pairwise(bounds)]

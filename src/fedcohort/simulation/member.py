@@ -1,0 +1,87 @@
+"""One run's place in a lockstep group: its clients, its selector, and what they send."""
+
+import dataclasses
+from concurrent.futures import Future
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.federation import Federation
+from fedcohort.metrics import gemd_from
+from fedcohort.selection import Cohort, Need, Outcome, Selector
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.system import Availability
+
+FLOAT_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What a run's clients receive and send, in bytes.
+
+    Attributes
+    ----------
+    model, profile, label_counts : int
+        Of each; 0 where nobody sends it.
+    """
+
+    model: int
+    profile: int = 0
+    label_counts: int = 0
+
+
+@dataclasses.dataclass
+class Member:
+    """A run that trains in lockstep with others.
+
+    Attributes
+    ----------
+    place : int
+        Of its model among the stacked ones.
+    pool_start : int
+        Where the samples of its clients begin in the pool of sample indices.
+    profiles : float32 [C, Q], optional
+        What its clients sent, if its selector needs it.
+    hearing : Future, optional
+        Done when the selector has heard what came of the last round.
+    """
+
+    place: int
+    pool_start: int
+    config: RunConfig
+    federation: Federation
+    selector: Selector
+    availability: Availability
+    profiles: NDArray[np.float32] | None
+    model_bytes: int
+    hearing: Future[None] | None = None
+
+    def __post_init__(self) -> None:
+        counts = self.federation.label_counts.sum(0)
+        self._everyone: NDArray[np.float64] = counts / counts.sum()
+        self.mean_size = float(self.federation.sizes.mean())
+        told = Need.LABEL_COUNTS in self.selector.needs
+        self.traffic = Traffic(
+            self.model_bytes,
+            0 if self.profiles is None else FLOAT_BYTES * self.profiles.shape[1],
+            FLOAT_BYTES * len(counts) if told else 0,
+        )
+
+    def gemd(self, cohort: Cohort) -> float | None:
+        """Return how far a cohort's label mixture is from everyone's; None of nobody's."""
+        counts = self.federation.label_counts[cohort.ids]
+        return gemd_from(self._everyone, counts) if len(cohort) else None
+
+    def hear(self, outcome: Outcome, updates: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
+        """Tell the selector what came of a cohort, with the updates [n, d] of those in `mask`."""
+        if not mask.all():
+            known, updates = updates, np.full((len(mask), updates.shape[1]), np.nan, np.float32)
+            updates[mask] = known
+        self.selector.observe(dataclasses.replace(outcome, updates=updates))
+
+    def listening(self) -> Selector:
+        """Return the selector once it has heard what came of the last round."""
+        if self.hearing is not None:
+            self.hearing.result()
+            self.hearing = None
+        return self.selector

@@ -1,0 +1,116 @@
+"""From a study to lockstep groups in the store.
+
+A run is packed into a group once, when a study first names it, and stays there: groups are a
+function of the study and not of what is left.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+
+from fedcohort.simulation.checkpoints import drop_checkpoints
+from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.packing import Pack
+from fedcohort.simulation.store import Store
+from fedcohort.simulation.study import Study
+
+
+@dataclasses.dataclass(frozen=True)
+class Entered:
+    """What entering a study changed.
+
+    Attributes
+    ----------
+    added, known, unnamed : int
+        Runs that are new, that were there already, and that only an earlier version named.
+    done : int
+        Of those that were there, how many are finished.
+    changed : bool
+        Whether the study was there before with another text.
+    """
+
+    added: int
+    known: int
+    unnamed: int
+    done: int
+    changed: bool
+
+
+def enter_study(
+    store: Store, study: Study, pack: Callable[[Sequence[RunConfig]], Sequence[Pack]]
+) -> Entered:
+    """Enter a study: gather the runs that are not in the store yet into groups.
+
+    Parameters
+    ----------
+    store : Store
+        Where it is entered.
+    study : Study
+        What is to be done. One of the same name and another text is replaced: its runs stay.
+    pack : callable
+        Gathers runs into groups.
+    """
+    db = store.db
+    named = {config.key for config in study.configs}
+    with store.transaction():
+        known = _keys(store, "SELECT run FROM members UNION SELECT run FROM runs WHERE done")
+        done = _keys(store, "SELECT run FROM runs WHERE done")
+        earlier = _keys(store, "SELECT run FROM parts WHERE study = ?", study.name)
+        before = db.execute("SELECT source FROM studies WHERE study = ?", (study.name,))
+        source = before.fetchone()
+        fresh = [config for config in study.configs if config.key not in known]
+        if fresh:
+            _add_groups(store, fresh, pack(fresh))
+        if study.source:
+            db.execute("DELETE FROM parts WHERE study = ?", (study.name,))
+        db.execute("INSERT OR REPLACE INTO studies VALUES (?, ?)", (study.name, study.source))
+        db.executemany(
+            "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)",
+            (
+                (study.name, part.name, place, config.key, part.target)
+                for place, part in enumerate(study.parts)
+                for config in part.configs
+            ),
+        )
+    for name in _keys(store, "SELECT grp FROM groups WHERE round = rounds"):
+        drop_checkpoints(store.folder, name)
+    return Entered(
+        added=len(fresh),
+        known=len(named) - len(fresh),
+        unnamed=len(earlier - named) if study.source else 0,
+        done=len(named & done),
+        changed=source is not None and source[0] != study.source,
+    )
+
+
+def _add_groups(store: Store, configs: Sequence[RunConfig], packs: Sequence[Pack]) -> None:
+    db = store.db
+    member, group = (
+        db.execute(f"SELECT coalesce(max(place) + 1, 0) FROM {table}").fetchone()[0]
+        for table in ("members", "groups")
+    )
+    places = {config: member + i for i, config in enumerate(configs)}
+    lowest: dict[RunConfig, int] = {}
+    for config in configs:
+        setting = dataclasses.replace(config, seed=0)
+        lowest[setting] = min(config.seed, lowest.get(setting, config.seed))
+    for place, pack in enumerate(packs, start=group):
+        keys = "".join(config.key for config in pack.configs)
+        name = hashlib.sha256(keys.encode()).hexdigest()[:16]
+        shared = pack.configs[0]
+        db.execute(
+            "INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?, 0, 0)",
+            (name, place, shared.rounds, len(pack.configs), shared.lockstep_key(), pack.cost),
+        )
+        for seat, config in enumerate(pack.configs):
+            # Reports show the profiles of the first seed; those of all seeds would be most of the
+            # file.
+            profiled = config.seed == lowest[dataclasses.replace(config, seed=0)]
+            db.execute(
+                "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)",
+                (config.key, places[config], config.to_json(), profiled, name, seat),
+            )
+
+
+def _keys(store: Store, query: str, *values: str) -> set[str]:
+    return {key for (key,) in store.db.execute(query, values)}

@@ -1,1 +1,0 @@
-"""Kernels in C, compiled on the machine that uses them."""

@@ -1,0 +1,118 @@
+"""What a trainer is given and what it returns: one value each."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+Parameters = dict[str, Tensor]
+Data = tuple[Tensor, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalWork:
+    """What a client does with its data.
+
+    Attributes
+    ----------
+    batch_size : int or None
+        Samples per step; None is full batch.
+    lr, momentum : float
+        Of plain stochastic gradient descent.
+    proximal : float
+        FedProx's μ: how strongly a client is drawn back to the global model (T. Li et al.,
+        Federated Optimization in Heterogeneous Networks, MLSys 2020).
+    """
+
+    batch_size: int | None
+    lr: float
+    momentum: float = 0.0
+    proximal: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Jobs:
+    """M local trainings to do, each one client of one run; on the host, where they are planned.
+
+    Attributes
+    ----------
+    model : int64 [M]
+        Which of the stacked global models to start from.
+    start, size : int64 [M]
+        Where the client's samples stand in the pool of sample indices.
+    key : int64 [M]
+        Decides the order of the client's samples.
+    passes : float64 [M]
+        Passes over the data; a fraction of a pass is rounded to whole steps, at least one.
+    """
+
+    model: Tensor
+    start: Tensor
+    size: Tensor
+    key: Tensor
+    passes: Tensor
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    def __getitem__(self, part: slice | Tensor) -> "Jobs":
+        """Return some of the jobs."""
+        return Jobs(*(getattr(self, field.name)[part] for field in dataclasses.fields(self)))
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalProblem:
+    """The local trainings of one round: everything that a trainer needs to know.
+
+    Attributes
+    ----------
+    model : nn.Module
+        The architecture; its own weights are not used.
+    stacked : dict of float32 [R, ...]
+        Global models of R runs; trainers leave them as they are.
+    jobs : Jobs
+        M jobs.
+    data : (float32 [N, ...], int64 [N])
+        Inputs and labels.
+    pool : int64 [total]
+        Sample indices, client after client.
+    work : LocalWork
+        Batch size, learning rate, momentum.
+    """
+
+    model: nn.Module
+    stacked: Parameters
+    jobs: Jobs
+    data: Data
+    pool: Tensor
+    work: LocalWork
+
+    def only(self, part: slice | Tensor) -> "LocalProblem":
+        """Return the problem with some of its jobs alone."""
+        return dataclasses.replace(self, jobs=self.jobs[part])
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """Local models.
+
+    Attributes
+    ----------
+    parameters : dict of float32 [M, ...]
+        One local model per job.
+    losses : float64 [M]
+        Mean loss per sample over all local steps.
+    """
+
+    parameters: Parameters
+    losses: Tensor
+
+
+def joined(parts: Sequence[Trained]) -> Trained:
+    """Return the local models of several trainings as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    names = parts[0].parameters
+    parameters = {name: torch.cat([part.parameters[name] for part in parts]) for name in names}
+    return Trained(parameters, torch.cat([part.losses for part in parts]))

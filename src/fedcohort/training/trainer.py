@@ -1,0 +1,41 @@
+"""What a trainer is.
+
+A trainer trains and measures many models. All of them do the same arithmetic, up to rounding, as
+the sequential one, which is the oracle that the others are tested against. A model's result never
+depends, not even in its last bit, on what it is trained beside.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from fedcohort.training.aggregation import Aggregate, aggregate
+from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """A way to train and evaluate models.
+
+    Attributes
+    ----------
+    name : str
+        For reports.
+    train : callable
+        Does the local trainings of a `LocalProblem`.
+    evaluate : callable
+        (model, stacked, data) → accuracy and mean loss of R global models, float64 [R] each.
+    client_losses : callable
+        (model, parameters, data, samples, sizes) → one global model's mean loss on each client's
+        data, float64 [m]; `samples` int64 [total] are indices, client after client, and `sizes`
+        int64 [m] how many each client has.
+    aggregate : Aggregate
+        How global models are moved towards local ones.
+    """
+
+    name: str
+    train: Callable[[LocalProblem], Trained]
+    evaluate: Callable[[nn.Module, Parameters, Data], tuple[Tensor, Tensor]]
+    client_losses: Callable[[nn.Module, Parameters, Data, Tensor, Tensor], Tensor]
+    aggregate: Aggregate = aggregate
