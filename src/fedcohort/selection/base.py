@@ -107,6 +107,12 @@ class Selector(ABC):
     repeats: ClassVar[bool] = False
     asks_newcomers: ClassVar[Need | None] = None
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A registered name replaces this one.
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+
     def __post_init__(self) -> None:
         check_parameters(self, f"selector {self.name!r}")
         self._roster = Roster()
@@ -237,10 +243,10 @@ class Selector(ABC):
                 self.tell(need, ids, values[outcome.trained])
 
     @property
-    def is_deaf(self) -> bool:
-        """Whether nothing that comes of a cohort changes the next one."""
-        hears = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
-        return type(self).observe is Selector.observe and not hears
+    def needs_feedback(self) -> bool:
+        """Whether what came of one cohort can change the next."""
+        heard = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
+        return type(self).observe is not Selector.observe or bool(heard)
 
     @property
     def asks(self) -> bool:

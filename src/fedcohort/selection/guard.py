@@ -20,9 +20,8 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fedcohort.dpp.kernels import Frame, distances, row_blocks
 from fedcohort.errors import InvalidInputError
@@ -202,8 +201,8 @@ def _copies(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
     limit = NEAR * np.median(nearest)
     near = np.concatenate([_apart(framed, noise, rows) < limit for rows in blocks])
     first, second = np.nonzero(near)
-    links = coo_array((np.ones(len(first)), (first, second)), shape=(len(framed),) * 2)
-    groups = connected_components(links, directed=False)[1]
+    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(framed),) * 2)
+    groups = scipy.sparse.csgraph.connected_components(links, directed=False)[1]
     alike: Bools = np.bincount(groups)[groups] >= SMALLEST_GROUP
     return alike
 

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr, softmax
 
 from fedcohort.parameters import Interval, Optional, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Selector
@@ -114,7 +113,7 @@ class HiCS(Selector):
         chosen = np.empty(count, np.intp)
         for place in range(count):
             cluster = rng.choice(
-                len(members), p=softmax(np.where(members > 0, preference, -np.inf))
+                len(members), p=scipy.special.softmax(np.where(members > 0, preference, -np.inf))
             )
             inside = np.flatnonzero((labels == cluster) & (sizes > 0))
             best = rng.choice(inside, p=sizes[inside] / sizes[inside].sum())
@@ -164,7 +163,8 @@ def entropy_of(biases: Floats, temperature: float) -> Floats:
     # The largest is taken away before dividing, which could overflow.
     with np.errstate(over="ignore"):
         below = (biases - biases.max(axis=1, keepdims=True)) / temperature
-    entropies: Floats = entr(softmax(below, axis=1)).sum(axis=1)
+    special = scipy.special
+    entropies: Floats = special.entr(special.softmax(below, axis=1)).sum(axis=1)
     return entropies
 
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from fedcohort.parameters import OneOf, parameter
 from fedcohort.randomness import generator
@@ -240,7 +239,9 @@ class _Basis:
         wide = sample.shape[1] > sample.shape[0]
         gram = sample @ sample.T if wide else sample.T @ sample
         count = min(_DIRECTIONS, len(gram))
-        values, vectors = eigh(gram, subset_by_index=[len(gram) - count, len(gram) - 1])
+        values, vectors = scipy.linalg.eigh(
+            gram, subset_by_index=[len(gram) - count, len(gram) - 1]
+        )
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
         keep = values > 1e-12 * max(values[0], 1e-300)
         values, vectors = values[keep], vectors[keep]

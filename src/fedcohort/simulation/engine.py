@@ -335,7 +335,7 @@ class Lockstep:
         if self._device.type == "cpu":
             return
         for r, run in enumerate(self._runs):
-            if run.selector.is_deaf:
+            if not run.selector.needs_feedback:
                 self._ahead[r] = self._assign(r, ahead=1)
 
     def _assign(self, r: int, *, ahead: int = 0) -> _Assignment:
