@@ -68,7 +68,8 @@ def _file(path: Path) -> ModuleType:
     changed = path.stat().st_mtime_ns
     if path in _loaded and _loaded[path][0] == changed:
         return _loaded[path][1]
-    # The same for every process, so that objects can be pickled, and not that of a real module.
+    # Never the name of a real module, and the same in every process, so that objects can be pickled
+    # between those that have loaded the file.
     name = f"_fedcohort_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
