@@ -27,7 +27,7 @@ from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
 from fedcohort.flower.checkpoint import Checkpoint
 from fedcohort.flower.protocol import Limits, read_introduction, read_loss
-from fedcohort.flower.replies import Reader as Replies
+from fedcohort.flower.replies import ReplyReader as Replies
 from fedcohort.metrics import gemd
 from fedcohort.privacy import Promise
 from fedcohort.selection import Need, Outcome

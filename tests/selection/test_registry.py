@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 from importlib import metadata
 
 import numpy as np
@@ -104,3 +106,10 @@ def test_an_entry_point_that_is_no_selector_is_refused(monkeypatch):
     _with_entry_point(monkeypatch, "json:JSONDecoder")
     with pytest.raises(InvalidInputError, match="not a Selector"):
         make_selector("theirs")
+
+
+def test_importing_fedcohort_loads_nothing_heavy():
+    heavy = ("torch", "pandas", "matplotlib", "rich", "scipy.sparse", "scipy.special")
+    code = f"import sys, fedcohort; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

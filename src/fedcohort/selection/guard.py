@@ -39,7 +39,7 @@ _LARGEST_SIZE = 4.0
 # The distances of all pairs are looked at.
 LARGEST = 10_000
 # Clients whose training must be known, for each direction of the profiles, before any is judged.
-_CLIENTS_A_DIRECTION = 3
+_CLIENTS_PER_DIRECTION = 3
 
 _DIRECTION, _HEARD = "direction", "heard"
 
@@ -153,7 +153,7 @@ class ProfileSelector(Selector):
         self._doubt()
 
     def _doubt(self) -> None:
-        """Judge anew when next asked; what was derived from whom was trusted goes too."""
+        """Judge again when next asked, and drop what was derived from who was trusted."""
         if self.guard != "off":
             self._forget()
 
@@ -167,9 +167,9 @@ def forged(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
     Parameters
     ----------
     profiles : float [C, Q]
-        One a client.
+        One row per client.
     sizes : float64 [C]
-        Samples a client.
+        Samples of each client.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def agreement(profiles: NDArray[np.floating], changes: Floats) -> Floats:
         of its profile, both relative to the mean; 1 while too few clients are known to say.
     """
     clients, kinds = changes.shape
-    if clients <= _CLIENTS_A_DIRECTION * kinds:
+    if clients <= _CLIENTS_PER_DIRECTION * kinds:
         return np.ones(clients)
     framed = Frame.around(profiles, profiles)(profiles)
     vectors, values, _ = np.linalg.svd(framed - framed.mean(axis=0), full_matrices=False)

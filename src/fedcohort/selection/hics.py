@@ -42,16 +42,16 @@ _TRIED = "tried"
 @register("hics")
 @dataclasses.dataclass(kw_only=True, eq=False)
 class HiCS(Selector):
-    """Prefer clusters of clients whose labels seem evenly spread, less so as training goes on.
+    """Prefer clusters of clients whose labels seem evenly spread, less so as training proceeds.
 
     Parameters
     ----------
     outputs : int
         Classes: the length of the output layer's bias, which ends the update.
     temperature : float
-        T; of the size of a bias's change in one round, so it goes with the learning rate.
+        T; about as large as the change of a bias in one round, so it scales with the learning rate.
     entropy_weight : float
-        λ, what a difference in entropy counts beside an angle.
+        λ, how much a difference in entropy counts compared with an angle.
     clusters : int, optional
         M; as many as the cohort has places if None.
     gamma : float
@@ -153,7 +153,7 @@ class HiCS(Selector):
         return super().state() | {"hics.round": np.asarray(self._round)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on in the same round."""
+        """Continue in the same round."""
         super().restore(state)
         self._round = int(state["hics.round"])
 

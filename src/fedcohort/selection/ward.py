@@ -43,7 +43,7 @@ class Ward(ProfileSelector):
         return self._cohort(rows[order[first]])
 
     def _linked(self, rows: Rows) -> Floats:
-        """Return the tree over `rows`, built anew only if they are others than before."""
+        """Return the tree over `rows`, built again only if they have changed."""
         if len(rows) > LARGEST:
             raise InvalidInputError(
                 f"Selector 'ward' compares every two of {len(rows)} available clients, which is"
