@@ -5,9 +5,10 @@ A package that adds a selector calls it in its own tests::
     from fedcohort.testing import check_selector
 
     def test_conformance():
-        check_selector("my-rule")
+        check_selector(MyRule)
 """
 
+import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
@@ -103,13 +104,14 @@ class _World:
         return np.searchsorted(self.ids, ids)
 
 
-def check_selector(selector: str | Make) -> None:
+def check_selector(selector: str | type[Selector] | Make) -> None:
     """Run the whole suite; the first failure raises an `AssertionError` that says what failed.
 
     Parameters
     ----------
-    selector : str or callable
-        A registered name, or a callable that makes a fresh selector.
+    selector : str, class or callable
+        A spec such as ``"dp3s:rank=8"`` or ``"my_selector.py:MySelector"``, a class, or a callable
+        that makes a fresh selector.
     """
     make: Make = (lambda: make_selector(selector)) if isinstance(selector, str) else selector
     for check in CHECKS:
@@ -122,6 +124,8 @@ def check_selector(selector: str | Make) -> None:
 def check_declaration(make: Make) -> None:
     """It says what it needs and whether it repeats clients."""
     made = make()
+    undeclared = [n for n, v in vars(type(made)).items() if isinstance(v, dataclasses.Field)]
+    assert not undeclared, f"{undeclared[0]} is no parameter, since the class is not a dataclass"
     assert isinstance(made.needs, frozenset), "needs must be a frozenset"
     assert all(isinstance(need, Need) for need in made.needs), "needs must hold Need values"
     assert isinstance(made.repeats, bool), "repeats must be True or False"
@@ -234,7 +238,7 @@ def check_inputs_are_left_alone(make: Make) -> None:
 
 
 def check_state(make: Make) -> None:
-    """A restored selector goes on as if nothing had happened; the state needs no pickle."""
+    """A restored selector continues as if nothing had happened; the state needs no pickle."""
     world = _World(23)
     original = world.fit(make())
     for round_ in range(3):

@@ -83,7 +83,7 @@ def test_frequencies_of_eight_clients(k):
 
 
 def test_frequencies_when_draws_take_many_rounds(monkeypatch):
-    monkeypatch.setattr("fedcohort.dpp.spectral.proposals_a_round", lambda k: 2)  # noqa: ARG005
+    monkeypatch.setattr("fedcohort.dpp.spectral.proposals_per_round", lambda k: 2)  # noqa: ARG005
     expected = cohort_probabilities(kernel_of(SIX), 4)
     draws = KDPP.from_profiles(SIX, 4).sample(np.random.default_rng(0), size=40_000)
     assert (np.diff(draws, axis=1) > 0).all()

@@ -18,12 +18,12 @@ else:
     from fake_federation import SUPERLINK, Clock, FakeGrid, Federation
     from flwr.supercore.task_identity import TaskIdentity
 
-    from fedcohort.flower import attendance, grids, mailbox, rounds, strategy
+    from fedcohort.flower import enrolment, grids, mailbox, rounds, strategy
 
     @pytest.fixture
     def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         fake = Clock()
-        for module in (attendance, grids, mailbox, rounds, strategy):
+        for module in (enrolment, grids, mailbox, rounds, strategy):
             monkeypatch.setattr(module, "time", fake)
         monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", fake.sleep)
         return fake

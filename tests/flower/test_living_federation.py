@@ -1,4 +1,4 @@
-"""Clients join late, leave, restart, answer late, fail or send nonsense; training goes on."""
+"""Clients join late, leave, restart, answer late, fail or send nonsense; training continues."""
 
 import io
 from collections.abc import Callable
@@ -161,7 +161,7 @@ def test_the_first_clients_are_numbered_by_name_not_by_arrival(federation: Feder
         federation.add(client, delay=lambda _, c=client: 20.0 - c)
     strategy = cohorts(min_clients=12)
     each_round(strategy, federation, 1)
-    members = strategy._attendance.members
+    members = strategy._enrolment.members
     assert [members.name(i) for i in range(12)] == [str(i) for i in range(12)]
 
 
@@ -491,7 +491,7 @@ def test_the_majority_decides_how_long_a_profile_is(federation: Federation) -> N
         federation.add(client)
     strategy = cohorts()
     each_round(strategy, federation, 1)
-    assert strategy._attendance.members.client_named("0") is None
+    assert strategy._enrolment.members.client_named("0") is None
     assert len(strategy._selector.clients) == 4
 
 

@@ -290,6 +290,16 @@ def test_settings_that_cannot_work_are_named_at_once(
         CohortStrategy(inner, **settings)
 
 
+def test_a_spec_gives_the_selector_its_parameters(federation: Federation) -> None:
+    for client in range(8):
+        federation.add(client)
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    strategy = CohortStrategy(inner, "match:guard=profiles", cohort=3, min_clients=8)
+    strategy.start(federation.grid, model(), num_rounds=1)
+    assert strategy._selector.guard == "profiles"
+    assert len(strategy.history[0].trained) == 3
+
+
 def test_a_selector_with_clients_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="has clients already"):
         CohortStrategy(FedAvg(), make_selector("fedavg").fit(clients=3))

@@ -27,12 +27,11 @@ from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
 from fedcohort.flower.checkpoint import Checkpoint
 from fedcohort.flower.protocol import Limits, read_introduction, read_loss
-from fedcohort.flower.replies import Reader as Replies
+from fedcohort.flower.replies import ReplyReader as Replies
 from fedcohort.metrics import gemd
 from fedcohort.privacy import Promise
 from fedcohort.selection import Need, Outcome
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.config import parse_selector
 from fedcohort.simulation.seeds import parse_seeds
 from fedcohort.simulation.study import parse_study
 from fedcohort.simulation.system import parse_availability
@@ -234,8 +233,7 @@ def words(reader):
         assert seeds
         assert all(type(seed) is int and seed >= 0 for seed in seeds)
     elif kind == 2:
-        name, parameters = parse_selector(text)
-        make_selector(name, **parameters)
+        make_selector(text)
     else:
         count = count_or_all("--batch-size", text, "full")
         assert count is None or count >= 0

@@ -4,7 +4,7 @@ import pytest
 
 from fedcohort.errors import FedcohortError, InvalidParameterError, UnknownNameError
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.config import parse_selector
+from fedcohort.specs import parse_spec
 
 
 def test_the_key_changes_with_every_field():
@@ -97,7 +97,7 @@ def test_unknown_selectors_are_answered_with_the_nearest():
 
 
 def test_selector_parameters_are_read_as_values():
-    name, parameters = parse_selector("x:a=1,b=0.5,c=ira,d=none,e=true")
+    name, parameters = parse_spec("x:a=1,b=0.5,c=ira,d=none,e=true")
     assert name == "x"
     assert parameters == {"a": 1, "b": 0.5, "c": "ira", "d": None, "e": True}
     assert RunConfig(selector="fedsae:workload=ira,beta=0.02").make_selector().beta == 0.02

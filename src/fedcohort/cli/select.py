@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError, InvalidProfilesError, MissingKnowledgeError
 from fedcohort.randomness import generator
-from fedcohort.selection import Need
-from fedcohort.selection.registry import make_selector
-from fedcohort.simulation.config import parse_selector
+from fedcohort.selection import Need, make_selector
 
 _KNOWN_FROM_A_FILE = frozenset({Need.PROFILE})
 
@@ -19,19 +17,18 @@ def select_once(profiles: Path, k: int, spec: str, seed: int, sizes: Path | None
     """Return the ids of one cohort: rows of the profiles file."""
     if seed < 0:
         raise InvalidInputError(f"--seed must be 0 or more, not {seed}.")
-    name, parameters = parse_selector(spec)
-    selector = make_selector(name, **parameters)
+    selector = make_selector(spec)
     missing = selector.needs - _KNOWN_FROM_A_FILE
     if missing:
         wanted = ", ".join(sorted(need.value for need in missing))
         raise MissingKnowledgeError(
-            f"Selector {name!r} also needs the {wanted} of clients, which a file of profiles does"
-            " not hold: choose one that needs profiles only, such as dp3s."
+            f"Selector {selector.name!r} also needs the {wanted} of clients, which a file of"
+            " profiles does not hold: choose one that needs profiles only, such as dp3s."
         )
     table = _load(profiles)
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] == 0:
         raise InvalidProfilesError(
-            f"{str(profiles)!r} has shape {list(table.shape)}: profiles must be [C, Q], one row a"
+            f"{str(profiles)!r} has shape {list(table.shape)}: profiles must be [C, Q], one row per"
             " client."
         )
     selector.fit(table, sizes=None if sizes is None else _load(sizes))

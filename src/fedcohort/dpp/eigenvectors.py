@@ -62,7 +62,7 @@ class DenseEigenvectors:
     Parameters
     ----------
     vectors : ndarray of shape [rank, C]
-        One a row, so that each is contiguous in memory.
+        One per row, so that each is contiguous in memory.
     """
 
     vectors: Floats

@@ -111,7 +111,7 @@ class KDPP:
         Parameters
         ----------
         profiles : array_like of shape [C, Q]
-            One row a client.
+            One row per client.
         k : int
             How many clients a draw has.
         rank : int, optional

@@ -36,7 +36,7 @@ def as_profiles(profiles: ArrayLike | Sequence[ArrayLike]) -> NDArray[Any]:
     Parameters
     ----------
     profiles : array_like of shape [C, Q]
-        One row a client. float32 and float64 arrays are returned as they are, not copied.
+        One row per client. float32 and float64 arrays are returned as they are, not copied.
 
     Raises
     ------

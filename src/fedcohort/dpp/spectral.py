@@ -6,8 +6,8 @@ k items, one after the other, each with probability proportional to the squared 
 of its row (in the chosen eigenvectors) which is orthogonal to the rows taken so far.
 
 The second phase is done by rejection. The squared rows are a mixture of k known distributions over
-the items, one a column, so an item is proposed from a random column and accepted with the share of
-its squared row that is orthogonal. That is exact, takes about k·(1 + 1/2 + ... + 1/k) proposals,
+the items, one per column, so an item is proposed from a random column and accepted with the share
+of its squared row that is orthogonal. That is exact, takes about k·(1 + 1/2 + ... + 1/k) proposals,
 and touches only the proposed items: the time of a draw grows with log C, not with C.
 """
 
@@ -25,7 +25,7 @@ from fedcohort.dpp.eigenvectors import BLOCK, DenseEigenvectors, Eigenvectors
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Numbers that one batch of draws looks at in a round (2 MiB, to stay in the cache).
+# Numbers that one batch of draws looks at per round (2 MiB, to stay in the cache).
 _BATCH_NUMBERS = 2**18
 
 # Orthogonal shares below this are rounding. Accepting one has this probability at most.
@@ -65,7 +65,7 @@ class Spectrum:
         values : ndarray of shape [r]
             Not negative, in any order.
         vectors : ndarray of shape [r, C]
-            The right singular vectors, one a row.
+            The right singular vectors, one per row.
         tolerance : float
             Values up to this share of the largest count as zero.
         """
@@ -130,7 +130,7 @@ def choose_eigenvectors(table: Floats, rng: np.random.Generator, draws: int) -> 
     """Draw which k eigenvectors to use, with probability proportional to their product.
 
     Given that l more are needed among the first n, the largest index taken is at most j with
-    probability e_l(λ_1..λ_j) / e_l(λ_1..λ_n): one sorted search a degree, for all draws at once.
+    probability e_l(λ_1..λ_j) / e_l(λ_1..λ_n): one sorted search per degree, for all draws at once.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def choose_items(spectrum: Spectrum, chosen: Indices, rng: np.random.Generator) 
     draws, k = chosen.shape
     if k == 0:
         return np.empty((draws, 0), dtype=np.int64)
-    proposals = proposals_a_round(k)
+    proposals = proposals_per_round(k)
     batch = max(1, _BATCH_NUMBERS // (proposals * max(k, BLOCK)))
     taken = np.empty((draws, k), dtype=np.int64)
     for start in range(0, draws, batch):
@@ -182,7 +182,7 @@ def choose_items(spectrum: Spectrum, chosen: Indices, rng: np.random.Generator) 
     return taken
 
 
-def proposals_a_round(k: int) -> int:
+def proposals_per_round(k: int) -> int:
     """Return how many items to propose to a draw before looking whether it is complete.
 
     k(1 + 1/2 + ... + 1/k) are needed on average. Where k is large, fewer at a time are faster: each

@@ -15,13 +15,13 @@ from fedcohort.errors import InvalidInputError, StoreError
 
 Arrays = dict[str, NDArray[Any]]
 
-# Flower's strategies set this one anew before every round.
+# Flower's strategies set this one again before every round.
 _SET_EVERY_ROUND = "current_arrays"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Everything that the next server needs to go on.
+    """Everything that the next server needs to resume.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ def answer_queries(
         ``loss(arrays, context)``: the mean loss of the model `arrays` on the client's data.
     label_counts : callable, optional
         ``label_counts(context)``: samples of each class [N]; give it only if the client agrees
-        to tell.
+        to reveal them.
     clip, sigma : float
         Largest norm of the profile, and standard deviation of the Gaussian noise on it, before it
         leaves the client; see `fedcohort.flower.protected`. They promise no ε by themselves:
@@ -137,7 +137,7 @@ def _model(message: Message) -> ArrayRecord | None:
 def _profile_once(
     context: Context, measure: Callable[[], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
-    """Measure and protect the profile once a run: noise that is drawn anew can be averaged out."""
+    """Measure and protect the profile once per run: fresh noise each time could be averaged out."""
     kept = context.state.get(_SENT)
     if isinstance(kept, ArrayRecord):
         return kept.to_numpy_ndarrays()[0]

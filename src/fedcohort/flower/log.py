@@ -1,4 +1,4 @@
-"""One line an event, in the ServerApp's own log."""
+"""One line per event, in the ServerApp's own log."""
 
 import logging
 

@@ -88,7 +88,7 @@ def query_content(wants: Iterable[Need], arrays: ArrayRecord | None) -> RecordDi
 
 
 def wanted(message: Message) -> frozenset[Need]:
-    """Return what a query asks for; words of a later version are passed over."""
+    """Return what a query asks for; words of a later version are ignored."""
     record = message.content.get(CONFIG)
     words = record.get(WANTS, []) if isinstance(record, ConfigRecord) else []
     known = {need.value: need for need in Need}

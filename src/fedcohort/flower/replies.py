@@ -20,7 +20,7 @@ _Item = TypeVar("_Item")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Update:
-    """A usable reply of one client.
+    """A usable reply from one client.
 
     Attributes
     ----------
@@ -44,8 +44,8 @@ class Update:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
-    """How replies are read.
+class ReplyReader:
+    """Reads replies to train messages, and refuses what cannot be used.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedcohort.errors import RefusedReplyError
 from fedcohort.flower.log import log, reason_of
-from fedcohort.flower.replies import Reader, Update, alike
+from fedcohort.flower.replies import ReplyReader, Update, alike
 from fedcohort.selection import Cohort, Outcome
 
 _TOO_MANY = "enough others were faster"
@@ -25,7 +25,7 @@ class RoundSummary:
     round : int
         Its number, from 1.
     cohort : tuple of str
-        Who was asked to train, one entry a place.
+        Who was asked to train, one entry per place.
     trained : tuple of str
         Whose update was used.
     left_out : dict of str
@@ -40,7 +40,7 @@ class RoundSummary:
 
 @dataclasses.dataclass(eq=False)
 class Round:
-    """A round that is going on.
+    """A round in progress.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Round:
         The wrapped strategy's train messages.
     clients : dict of int
         The distinct clients that were asked, by node.
-    reader : Reader
+    reader : ReplyReader
         How replies are read.
     name : callable
         ``name(client)``: a client's name.
@@ -68,7 +68,7 @@ class Round:
     arrays: ArrayRecord
     messages: list[Message]
     clients: Mapping[int, int]
-    reader: Reader
+    reader: ReplyReader
     name: Callable[[int], str]
     updates: dict[int, Update] = dataclasses.field(default_factory=dict)
     failures: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -163,7 +163,7 @@ class Round:
 
 
 def changes_of(updates: Sequence[Update | None]) -> NDArray[np.float32] | None:
-    """Return what training changed [m, d], not a number where nothing came."""
+    """Return what training changed [m, d], NaN where nothing came."""
     changes = [None if update is None else update.change for update in updates]
     known = [change for change in changes if change is not None]
     if not known:

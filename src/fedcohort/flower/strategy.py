@@ -13,8 +13,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
-from fedcohort.flower.attendance import Attendance, Rules
 from fedcohort.flower.checkpoint import Checkpoint, restore_strategy, strategy_state
+from fedcohort.flower.enrolment import Enrolment, Rules
 from fedcohort.flower.grids import ChosenGrid, NobodyLeftError, PatientGrid, RoundGrid
 from fedcohort.flower.log import log, reason_of
 from fedcohort.flower.mailbox import Letter, Mailbox
@@ -27,7 +27,7 @@ from fedcohort.flower.protocol import (
     query_content,
     read_loss,
 )
-from fedcohort.flower.replies import Reader, Update, alike
+from fedcohort.flower.replies import ReplyReader, Update, alike
 from fedcohort.flower.rounds import Round, RoundSummary, changes_of
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
@@ -50,7 +50,8 @@ class CohortStrategy(Strategy):
     inner : flwr.serverapp.strategy.Strategy
         The strategy to wrap: FedAvg, FedAdam, Krum, ...
     selector : str or Selector
-        A selector's name, or one made with `fedcohort.make_selector`.
+        A spec such as ``"dp3s"`` or ``"match:guard=profiles"``, or a selector made with
+        `fedcohort.make_selector`.
     cohort : int
         Clients whose updates a round uses.
     seed : int
@@ -62,19 +63,19 @@ class CohortStrategy(Strategy):
         Seconds that a round waits for training (and for evaluation); later answers are dropped.
         By default the ``timeout`` of `start`.
     min_cohort : int, optional
-        Without so many clients a round does not begin, and without so many usable updates the
-        global model stays as it is; by default as many as `inner` needs.
+        A round does not begin with fewer clients, and with fewer usable updates the global model
+        stays as it is; by default as many as `inner` needs.
     min_clients : int, optional
         Clients that the first round waits for; by default `cohort`.
     patience : float
-        Seconds to wait for clients before a round; then it begins with those there, or
+        Seconds to wait for clients before a round; then it begins with those that are there, or
         `TooFewClientsError` is raised if they are fewer than `min_cohort`.
     query_deadline : float
         Seconds that a round waits for answers to queries.
     forget_after : int, optional
         Rounds after which a client that is gone loses its profile and history; never by default.
     identify : bool
-        Whether clients are asked for their stable names also by selectors that need nothing else.
+        Whether clients are asked for their stable names even if the selector needs nothing of them.
     loss_keys : tuple of str
         Metrics of train replies that may hold the training loss; the first that is there counts.
     check_arrays : bool
@@ -84,7 +85,7 @@ class CohortStrategy(Strategy):
         How much a client may send before it is taken for nonsense.
     checkpoint : path, optional
         Where to save the global model and the selector's state after every round, and where
-        `start` goes on from.
+        `start` resumes from.
 
     Attributes
     ----------
@@ -116,7 +117,7 @@ class CohortStrategy(Strategy):
         self._least = self._minimum()
         self.history: list[RoundSummary] = []
         self._mailbox = Mailbox(self._deliver)
-        self._attendance = Attendance(
+        self._enrolment = Enrolment(
             self._selector,
             self._mailbox,
             Rules(
@@ -130,7 +131,7 @@ class CohortStrategy(Strategy):
                 limits=self.limits,
             ),
         )
-        self._reader = Reader(
+        self._reader = ReplyReader(
             weight_key=str(_of(self.inner, "weighted_by_key", "num-examples")),
             loss_keys=tuple(self.loss_keys),
             changes=Need.UPDATE in self._selector.needs,
@@ -185,7 +186,7 @@ class CohortStrategy(Strategy):
         """Run the rounds, from the first or from where `checkpoint` stands.
 
         Parameters and result are those of Flower's ``Strategy.start``; rounds keep their numbers
-        when a server goes on, and `num_rounds` counts those of the earlier server too.
+        when a server resumes, and `num_rounds` counts those of the earlier server too.
         """
         arrays = self._resume(initial_arrays)
 
@@ -220,7 +221,7 @@ class CohortStrategy(Strategy):
         number = server_round + self._done
         if self._first_model is None:
             self._first_model = arrays
-        available = np.array(self._attendance.gather(grid, number, self._first_model), np.int64)
+        available = np.array(self._enrolment.gather(grid, number, self._first_model), np.int64)
         rng = generator(self.seed, "selection", number)
         k = min(self.cohort + self.spare, len(available))
         for need, ids in self._selector.ask(k, available, rng=rng).items():
@@ -248,7 +249,7 @@ class CohortStrategy(Strategy):
         arrays, metrics = None, None
         least = min(self._least, current.wanted)
         if len(updates) >= least:
-            current.reweigh(updates, self._attendance.members.size)
+            current.reweigh(updates, self._enrolment.members.size)
             arrays, metrics = self.inner.aggregate_train(
                 current.number, [update.reply for update in updates]
             )
@@ -267,7 +268,7 @@ class CohortStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the wrapped strategy address nodes that are not busy, if there are enough."""
-        idle = PatientGrid(grid, lambda: self._attendance.idle_nodes(grid), self.patience)
+        idle = PatientGrid(grid, lambda: self._enrolment.idle_nodes(grid), self.patience)
         try:
             return list(
                 self.inner.configure_evaluate(server_round + self._done, arrays, config, idle)
@@ -330,7 +331,7 @@ class CohortStrategy(Strategy):
     def _deliver(self, letter: Letter, reply: Message) -> None:
         current = self._round
         if letter.kind == PROFILE_QUERY:
-            self._attendance.hear(letter, reply)
+            self._enrolment.hear(letter, reply)
         elif letter.kind == LOSS_QUERY:
             self._hear_loss(letter, reply)
         elif current is not None and current.client_asked(letter.message_id) is not None:
@@ -338,7 +339,7 @@ class CohortStrategy(Strategy):
         elif letter.message_id in self._evaluating:
             self._evaluations.append(reply)
         else:
-            client = self._attendance.members.client_at(letter.node)
+            client = self._enrolment.members.client_at(letter.node)
             log.info("Client %s answered %r too late: not used.", self._who(client), letter.kind)
 
     # -- rounds ------------------------------------------------------------------------------
@@ -346,8 +347,8 @@ class CohortStrategy(Strategy):
     def _new_round(
         self, number: int, chosen: Cohort | NDArray[np.int64], arrays: ArrayRecord
     ) -> Round:
-        """Return a round of a cohort, or of clients that the selector asks something."""
-        members = self._attendance.members
+        """Return a round for a cohort, or for the clients that the selector has questions for."""
+        members = self._enrolment.members
         if not isinstance(chosen, Cohort):
             chosen = Cohort(chosen, np.full(len(chosen), 1 / len(chosen)))
         clients = {members.node(client): client for client in np.unique(chosen.ids).tolist()}
@@ -376,7 +377,7 @@ class CohortStrategy(Strategy):
 
     def _without_busy(self, available: NDArray[np.int64]) -> NDArray[np.int64]:
         """Leave out clients that still owe an answer to a query, if enough others remain."""
-        busy = self._attendance.members.at(self._mailbox.busy)
+        busy = self._enrolment.members.at(self._mailbox.busy)
         free = available[~np.isin(available, busy)] if busy else available
         return free if len(free) >= self._least else available
 
@@ -438,7 +439,7 @@ class CohortStrategy(Strategy):
             self._selector.tell(Need.UPDATE, [update.client for update in updates], changes)
 
     def _hear_loss(self, letter: Letter, reply: Message) -> None:
-        client = self._attendance.members.client_at(letter.node)
+        client = self._enrolment.members.client_at(letter.node)
         if client is None:
             return
         try:
@@ -451,17 +452,17 @@ class CohortStrategy(Strategy):
 
     def _who(self, client: int | None) -> str:
         return (
-            "of an unknown node" if client is None else repr(self._attendance.members.name(client))
+            "of an unknown node" if client is None else repr(self._enrolment.members.name(client))
         )
 
     # -- saving ------------------------------------------------------------------------------
 
     def _save(self, number: int, arrays: ArrayRecord) -> None:
         assert self._first_model is not None
-        lengths = {need.value: np.array(n) for need, n in self._attendance.lengths.items()}
+        lengths = {need.value: np.array(n) for need, n in self._enrolment.lengths.items()}
         parts = {
             "selector": self._selector.state(),
-            "members": self._attendance.members.save(),
+            "members": self._enrolment.members.save(),
             "strategy": strategy_state(self.inner),
             "lengths": lengths,
         }
@@ -478,7 +479,7 @@ class CohortStrategy(Strategy):
         saved.check(self._selector.name, initial, path)
         self._selector.restore(saved.parts["selector"])
         needs = {need.value: need for need in VECTOR_NEEDS}
-        self._attendance.restore(
+        self._enrolment.restore(
             Members.load(saved.parts["members"]),
             {needs[name]: int(n) for name, n in saved.parts["lengths"].items()},
         )
@@ -486,7 +487,7 @@ class CohortStrategy(Strategy):
         self._first_model = saved.first_model
         self._done = saved.round
         log.info(
-            "Goes on after round %d with %d clients.", saved.round, len(self._selector.clients)
+            "Resumed after round %d with %d clients.", saved.round, len(self._selector.clients)
         )
         return saved.model
 

@@ -28,10 +28,10 @@ def rounds_to_target(rounds: npt.ArrayLike, accuracy: npt.ArrayLike, target: flo
     Parameters
     ----------
     rounds : int array, shape [T]
-        The evaluated rounds, rising.
+        The evaluated rounds, in ascending order.
     accuracy : float array, shape [T] or [seeds, T]
-        The accuracy after each of them; of several seeds the mean curve counts. NaN marks a round
-        that was not evaluated.
+        The accuracy after each of them; with several seeds, the mean curve counts. NaN marks a
+        round that was not evaluated.
     target : float
         The accuracy to reach.
 
@@ -62,7 +62,7 @@ def bootstrap_interval(
     Parameters
     ----------
     rounds : int array, shape [T]
-        The evaluated rounds, rising.
+        The evaluated rounds, in ascending order.
     accuracy : float array, shape [seeds, T]
         The accuracy of every seed.
     target : float

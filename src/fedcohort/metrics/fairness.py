@@ -43,7 +43,7 @@ def jain_index(counts: npt.ArrayLike) -> float:
 def _participations(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
     array = np.asarray(counts, dtype=np.float64)
     if array.ndim != 1 or not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise InvalidInputError("Participation counts must be numbers of at least 0, one a client.")
+        raise InvalidInputError("Participation counts must be one number of at least 0 per client.")
     if array.sum() == 0:
         raise InvalidInputError("Nobody has taken part yet: there is no fairness to measure.")
     return array

@@ -65,7 +65,7 @@ def gemd_of_cohorts(
     label_counts : array, shape [C, N]
         Every client's samples by class.
     cohorts : int array, shape [T, K]
-        One cohort a row.
+        One cohort per row.
     weights : array, shape [T, K], optional
         Aggregation weights, as in `gemd`.
 
@@ -81,7 +81,7 @@ def gemd_of_cohorts(
         shares = np.asarray(weights, dtype=np.float64)
         if shares.shape != ids.shape or not np.all(np.isfinite(shares)) or np.any(shares < 0):
             raise InvalidInputError(
-                f"Cohort weights must be numbers of at least 0 in shape {ids.shape}, one a client."
+                f"Cohort weights must be numbers of at least 0 in shape {ids.shape}, as the ids."
             )
         sizes = counts.sum(axis=1)[ids]
         if np.any((sizes == 0) & (shares > 0)):

@@ -47,12 +47,12 @@ def fc1_profiles(
     each : callable, optional
         What is done to the outputs, float64 [n, Q], of every sample before the mean.
     samples_at_once : int
-        Samples a forward pass.
+        Samples per forward pass.
 
     Returns
     -------
     float32 [m, Q]
-        One profile a client; float64 if `each` is given.
+        One profile per client; float64 if `each` is given.
     """
     outputs: list[Tensor] = []
 

@@ -29,7 +29,7 @@ def gradient_profiles(
     Returns
     -------
     float32 [m, d]
-        One gradient a client, all parameters flattened.
+        One gradient per client, all parameters flattened.
     """
     weights = list(model.parameters())
     profiles = []

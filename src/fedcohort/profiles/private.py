@@ -56,7 +56,7 @@ def private_profiles(
     Returns
     -------
     float32 [m, min(Q, 64)]
-        One profile a client.
+        One profile per client.
     """
     scales = [promise.noise(int(n)) for n in sizes]
     draw = noise or (lambda _, count: unpredictable_normal(count))

@@ -1,37 +1,49 @@
-"""Selectors: one file an algorithm.
+"""Selectors: one file per algorithm.
 
 Importing this package registers fedcohort's own selectors.
 """
 
-from fedcohort.selection import (  # noqa: F401
-    afl,
-    clustered,
-    divfl,
-    dp3s,
-    fedavg,
-    fedcor,
-    fedsae,
-    gemd_oracle,
-    hics,
-    kcenter,
-    match,
-    oort,
-    powd,
-    ward,
-)
+from fedcohort.selection.afl import AFL
 from fedcohort.selection.base import Cohort, Need, Outcome, Selector
+from fedcohort.selection.clustered import Clustered
+from fedcohort.selection.divfl import DivFL
+from fedcohort.selection.dp3s import DP3S
+from fedcohort.selection.fedavg import FedAvg
+from fedcohort.selection.fedcor import FedCor
+from fedcohort.selection.fedsae import FedSAE
+from fedcohort.selection.gemd_oracle import GemdOracle
+from fedcohort.selection.hics import HiCS
+from fedcohort.selection.kcenter import KCenter
+from fedcohort.selection.match import Match
+from fedcohort.selection.oort import Oort
+from fedcohort.selection.powd import PowerOfChoice
 from fedcohort.selection.registry import (
     list_selectors,
     make_selector,
     register,
     selector_class,
 )
+from fedcohort.selection.ward import Ward
 
 __all__ = [
+    "AFL",
+    "DP3S",
+    "Clustered",
     "Cohort",
+    "DivFL",
+    "FedAvg",
+    "FedCor",
+    "FedSAE",
+    "GemdOracle",
+    "HiCS",
+    "KCenter",
+    "Match",
     "Need",
+    "Oort",
     "Outcome",
+    "PowerOfChoice",
     "Selector",
+    "Ward",
     "list_selectors",
     "make_selector",
     "register",

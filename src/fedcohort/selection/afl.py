@@ -3,13 +3,13 @@
 J. Goetz, K. Malik, D. Bui, S. Moon, H. Liu, A. Kumar: Active Federated Learning. 2019
 (arXiv:1909.12641), Algorithm 1.
 
-Rule: a client's value is v_c = √n_c · loss_c, with the loss that is known of it last (its loss on
+Rule: a client's value is v_c = √n_c · loss_c, with its last known loss (its loss on
 the initial model until it first trains). The share α1 of the clients with the lowest values is
 set aside; (1 − α3) · k clients are drawn without replacement from the others with probabilities
 proportional to exp(α2 · v_c); the rest of the cohort is drawn uniformly from all clients that are
 left, those set aside among them. Weights n_c / Σ n_c.
 
-Where the paper is silent: a broken number α3 · k is rounded up or down at random so that its mean
+Where the paper is silent: a fractional α3 · k is rounded up or down at random so that its mean
 is kept, and never so many clients are set aside that too few are left to draw.
 """
 

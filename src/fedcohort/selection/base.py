@@ -45,7 +45,7 @@ class Cohort:
     ids : int64 [m]
         Who trains. An id may stand there twice only if its selector declares `repeats`.
     weights : float64 [m]
-        Aggregation weights, one a place in `ids`.
+        Aggregation weights, one per place in `ids`.
     work : float64 [m, 2], optional
         The easy and the hard task of each client, in passes over its data, from selectors that
         also decide how much a client does; None leaves that to the run.
@@ -70,7 +70,7 @@ class Outcome:
     trained : bool [m]
         Who sent back a usable update.
     losses : float64 [m], optional
-        Mean loss seen in local training; not a number where there is none.
+        Mean loss seen in local training; NaN where there is none.
     updates : float32 [m, d], optional
         Local minus global parameters.
     durations : float64 [m], optional
@@ -96,9 +96,9 @@ class Selector(ABC):
 
     A selector's life: clients `join` and `leave` (`fit` lets clients 0..C-1 join at once); each
     round, `ask` names what it must hear first and `tell` answers, `select` returns a cohort, and
-    `observe` hears what came of it. `state` and `restore` save and bring back all of it.
+    `observe` hears what came of it. `state` and `restore` save all of it and bring it back.
 
-    A subclass declares `needs` (and in `asks_newcomers` the one that it must hear of everyone
+    A subclass declares `needs` (and, in `asks_newcomers`, the one that every client must have told
     before it can choose) and writes `_choose`; its parameters are dataclass fields.
     """
 
@@ -106,6 +106,12 @@ class Selector(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset()
     repeats: ClassVar[bool] = False
     asks_newcomers: ClassVar[Need | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A registered name replaces this one.
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def __post_init__(self) -> None:
         check_parameters(self, f"selector {self.name!r}")
@@ -131,9 +137,9 @@ class Selector(ABC):
         Parameters
         ----------
         profiles : array_like [C, Q], optional
-            One profile a client; needed if the selector declares `Need.PROFILE`.
+            One profile per client; needed if the selector declares `Need.PROFILE`.
         sizes : array_like [C], optional
-            Samples a client holds; equal if not given.
+            Samples that each client holds; equal if not given.
         label_counts : array_like [C, N], optional
             Samples of each class; needed only by selectors that declare `Need.LABEL_COUNTS`.
         clients : int, optional
@@ -161,7 +167,7 @@ class Selector(ABC):
         sizes: ArrayLike | None = None,
         label_counts: ArrayLike | None = None,
     ) -> None:
-        """Let clients in; shapes as in `fit`, one row an id."""
+        """Let clients in; shapes as in `fit`, one row per id."""
         joining = _as_ids(ids)
         columns: dict[str, NDArray[Any]] = {"size": _as_sizes(sizes, joining)}
         given = {Need.PROFILE: profiles, Need.LABEL_COUNTS: label_counts}
@@ -181,7 +187,7 @@ class Selector(ABC):
         self._roster.remove(_as_ids(ids))
         self._left()
 
-    # -- a round ---------------------------------------------------------------------------
+    # -- each round ------------------------------------------------------------------------
 
     def ask(
         self,
@@ -192,7 +198,7 @@ class Selector(ABC):
     ) -> Mapping[Need, Ids]:
         """Name what must be told, and of whom, before the next `select`.
 
-        By default that is `asks_newcomers` of every available client that never told it.
+        By default that is `asks_newcomers`, of every available client that has never told it.
         """
         if self.asks_newcomers is None:
             return {}
@@ -225,7 +231,7 @@ class Selector(ABC):
         return self._choose(k, rows, rng)
 
     def observe(self, outcome: Outcome) -> None:
-        """Hear what came of the last cohort; remembers what the selector declares to need."""
+        """Hear what came of the last cohort; what the selector declares to need is remembered."""
         ids = outcome.ids[outcome.trained]
         heard = {
             Need.LOSS: outcome.losses,
@@ -237,14 +243,14 @@ class Selector(ABC):
                 self.tell(need, ids, values[outcome.trained])
 
     @property
-    def is_deaf(self) -> bool:
-        """Whether nothing that comes of a cohort changes the next one."""
-        hears = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
-        return type(self).observe is Selector.observe and not hears
+    def needs_feedback(self) -> bool:
+        """Whether what came of one cohort can change the next."""
+        heard = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
+        return type(self).observe is not Selector.observe or bool(heard)
 
     @property
     def asks(self) -> bool:
-        """Whether it may have to hear of clients before it chooses."""
+        """Whether it may have to ask clients something before it chooses."""
         return type(self).ask is not Selector.ask or self.asks_newcomers is not None
 
     # -- saving ----------------------------------------------------------------------------
@@ -254,7 +260,7 @@ class Selector(ABC):
         return self._roster.save()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a saved `state`, as if nothing had happened in between."""
+        """Continue from a saved `state`, as if nothing had happened in between."""
         self._forget()
         self._roster = Roster.load(state)
 
@@ -288,7 +294,7 @@ class Selector(ABC):
         return Cohort(self._roster.ids[rows], np.asarray(weights, np.float64))
 
     def _unknown(self, need: Need, rows: Rows) -> Mapping[Need, Ids]:
-        """Return what `ask` returns to be told `need` of those of `rows` that never told it."""
+        """Return what to `ask`: `need`, of those of `rows` that have never told it."""
         if need.value in self._roster:
             told = self._roster[need.value]
             rows = rows[np.isnan(told[rows] if told.ndim == 1 else told[rows, 0])]
@@ -377,7 +383,7 @@ def _as_sizes(sizes: ArrayLike | None, ids: Ids) -> Floats:
     array = np.asarray(sizes, np.float64)
     if array.shape != ids.shape:
         raise InvalidInputError(
-            f"sizes must give one number a client: {len(ids)} clients, shape {list(array.shape)}."
+            f"sizes must give one number per client: {len(ids)} clients, shape {list(array.shape)}."
         )
     bad = ~((array > 0) & (array <= _LARGEST_SIZE))
     if bad.any():

@@ -77,7 +77,7 @@ class DP3S(ProfileSelector):
     # -- the kernel of a population that changes ---------------------------------------------
 
     def _process(self, k: int, rows: Rows) -> KDPP:
-        """Return the k-DPP over `rows`, decomposed anew only if they are others than before."""
+        """Return the k-DPP over `rows`, decomposed again only if they have changed."""
         if self._kdpp is None or not np.array_equal(rows, self._rows):
             exact = self.kernel == "exact" or (
                 self.kernel == "auto" and len(self._roster) <= LARGEST_EXACT
@@ -165,7 +165,7 @@ class DP3S(ProfileSelector):
         return saved
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on with the same clients and the same landmarks."""
+        """Continue with the same clients and the same landmarks."""
         super().restore(state)
         saved = {k.removeprefix(_SAVED): v for k, v in state.items() if k.startswith(_SAVED)}
         if saved:

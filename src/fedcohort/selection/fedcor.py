@@ -48,9 +48,9 @@ class FedCor(Selector):
     Parameters
     ----------
     warmup : int
-        Rounds at the beginning with uniform cohorts, in which everyone's loss is asked.
+        Rounds at the beginning with uniform cohorts, in which everyone is asked for its loss.
     interval : int
-        Every how many rounds after that another such round comes.
+        Rounds from one such round to the next after that.
     history : int
         Samples kept.
     gamma : float
@@ -81,7 +81,7 @@ class FedCor(Selector):
         *,
         rng: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[Need, Ids]:
-        """Ask everyone's loss before and after each round that is a sample."""
+        """Ask for everyone's loss before and after each round that is a sample."""
         rows = self._candidates(k, available)
         if self._is_sample(self._round + 1) or self._is_sample(self._round):
             return {Need.LOSS: self._roster.ids[rows]}
@@ -157,7 +157,7 @@ class FedCor(Selector):
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on in the same round with the same samples."""
+        """Continue in the same round with the same samples."""
         super().restore(state)
         self._round = int(state["fedcor.round"])
         self._sampled = state["fedcor.sampled"].copy()
@@ -169,8 +169,8 @@ def covariance(samples: Floats, weights: Floats, rank: int) -> tuple[Floats, flo
     Parameters
     ----------
     samples : float64 [C, M]
-        Loss changes, one column a sample; not a number where a client was not there, which then
-        counts as its mean.
+        Loss changes, one column per sample; NaN where a client was not there, which then counts as
+        its mean.
     weights : float64 [M]
         What each sample counts.
     rank : int

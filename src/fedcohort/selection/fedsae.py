@@ -3,7 +3,7 @@
 L. Li, M. Duan, D. Liu, Y. Zhang, A. Ren, X. Chen, Y. Tan, C. Wang: FedSAE: A Novel Self-Adaptive
 Federated Learning Framework in Heterogeneous Systems. IJCNN 2021.
 
-Rule: a client's value is v_c = √n_c · loss_c, with the loss that is known of it last (its loss on
+Rule: a client's value is v_c = √n_c · loss_c, with its last known loss (its loss on
 the initial model until it first trains); k clients are drawn without replacement with
 probabilities softmax(β · v).
 

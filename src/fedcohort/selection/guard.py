@@ -20,9 +20,8 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fedcohort.dpp.kernels import Frame, distances, row_blocks
 from fedcohort.errors import InvalidInputError
@@ -40,7 +39,7 @@ _LARGEST_SIZE = 4.0
 # The distances of all pairs are looked at.
 LARGEST = 10_000
 # Clients whose training must be known, for each direction of the profiles, before any is judged.
-_CLIENTS_A_DIRECTION = 3
+_CLIENTS_PER_DIRECTION = 3
 
 _DIRECTION, _HEARD = "direction", "heard"
 
@@ -154,7 +153,7 @@ class ProfileSelector(Selector):
         self._doubt()
 
     def _doubt(self) -> None:
-        """Judge anew when next asked; what was derived from whom was trusted goes too."""
+        """Judge again when next asked, and drop what was derived from who was trusted."""
         if self.guard != "off":
             self._forget()
 
@@ -168,9 +167,9 @@ def forged(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
     Parameters
     ----------
     profiles : float [C, Q]
-        One a client.
+        One row per client.
     sizes : float64 [C]
-        Samples a client.
+        Samples of each client.
 
     Returns
     -------
@@ -202,8 +201,8 @@ def _copies(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
     limit = NEAR * np.median(nearest)
     near = np.concatenate([_apart(framed, noise, rows) < limit for rows in blocks])
     first, second = np.nonzero(near)
-    links = coo_array((np.ones(len(first)), (first, second)), shape=(len(framed),) * 2)
-    groups = connected_components(links, directed=False)[1]
+    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(framed),) * 2)
+    groups = scipy.sparse.csgraph.connected_components(links, directed=False)[1]
     alike: Bools = np.bincount(groups)[groups] >= SMALLEST_GROUP
     return alike
 
@@ -234,7 +233,7 @@ def agreement(profiles: NDArray[np.floating], changes: Floats) -> Floats:
         of its profile, both relative to the mean; 1 while too few clients are known to say.
     """
     clients, kinds = changes.shape
-    if clients <= _CLIENTS_A_DIRECTION * kinds:
+    if clients <= _CLIENTS_PER_DIRECTION * kinds:
         return np.ones(clients)
     framed = Frame.around(profiles, profiles)(profiles)
     vectors, values, _ = np.linalg.svd(framed - framed.mean(axis=0), full_matrices=False)

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr, softmax
 
 from fedcohort.parameters import Interval, Optional, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Selector
@@ -43,16 +42,16 @@ _TRIED = "tried"
 @register("hics")
 @dataclasses.dataclass(kw_only=True, eq=False)
 class HiCS(Selector):
-    """Prefer clusters of clients whose labels seem evenly spread, less so as training goes on.
+    """Prefer clusters of clients whose labels seem evenly spread, less so as training proceeds.
 
     Parameters
     ----------
     outputs : int
         Classes: the length of the output layer's bias, which ends the update.
     temperature : float
-        T; of the size of a bias's change in one round, so it goes with the learning rate.
+        T; about as large as the change of a bias in one round, so it scales with the learning rate.
     entropy_weight : float
-        λ, what a difference in entropy counts beside an angle.
+        λ, how much a difference in entropy counts compared with an angle.
     clusters : int, optional
         M; as many as the cohort has places if None.
     gamma : float
@@ -114,7 +113,7 @@ class HiCS(Selector):
         chosen = np.empty(count, np.intp)
         for place in range(count):
             cluster = rng.choice(
-                len(members), p=softmax(np.where(members > 0, preference, -np.inf))
+                len(members), p=scipy.special.softmax(np.where(members > 0, preference, -np.inf))
             )
             inside = np.flatnonzero((labels == cluster) & (sizes > 0))
             best = rng.choice(inside, p=sizes[inside] / sizes[inside].sum())
@@ -154,7 +153,7 @@ class HiCS(Selector):
         return super().state() | {"hics.round": np.asarray(self._round)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on in the same round."""
+        """Continue in the same round."""
         super().restore(state)
         self._round = int(state["hics.round"])
 
@@ -164,7 +163,8 @@ def entropy_of(biases: Floats, temperature: float) -> Floats:
     # The largest is taken away before dividing, which could overflow.
     with np.errstate(over="ignore"):
         below = (biases - biases.max(axis=1, keepdims=True)) / temperature
-    entropies: Floats = entr(softmax(below, axis=1)).sum(axis=1)
+    special = scipy.special
+    entropies: Floats = special.entr(special.softmax(below, axis=1)).sum(axis=1)
     return entropies
 
 

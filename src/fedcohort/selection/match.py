@@ -3,7 +3,7 @@
 A profile is a mean over the client's samples, so it is linear in what the client holds, and the
 data that a cohort Y trains on have the profile f̄_Y = Σ_{c∈Y} n_c f_c / Σ_{c∈Y} n_c. FedAvg wants
 the cohort's mixture to be the population's; without seeing a label, ask that f̄_Y be f̄. (A DPP
-asks that clients differ, which is not the same: two classes a client defeat it.)
+asks that clients differ, which is not the same: two classes per client defeat it.)
 
 Rule: along the principal directions of the profiles, with variances λ_1 ≥ λ_2 ≥ …, a client has the
 coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening where λ_j is well above the
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from fedcohort.parameters import OneOf, parameter
 from fedcohort.randomness import generator
@@ -36,10 +35,10 @@ _SAMPLED_CLIENTS = 20_000
 _RIDGE = 3.0
 # Candidates of one draw: enough that more do not lower GEMD, whatever the population.
 _CANDIDATES = 2000
-_CANDIDATES_A_PLACE = 4
+_CANDIDATES_PER_PLACE = 4
 # Exchanges that gain less than this share are rounding, and passes that do are not worth another.
 _GAIN = 1e-9
-_GAIN_OF_A_PASS = 1e-2
+_GAIN_PER_PASS = 1e-2
 # Rounds that a client may lead by, in standard deviations of uniform sampling.
 _LEAD = 0.5
 # Coordinates whose squares can still be summed.
@@ -65,9 +64,9 @@ class Match(ProfileSelector):
     weights : {"size", "matched"}
         n_c / Σ n_c, or weights of at most twice that which bring the cohort's profile closer still.
     search : {"swap", "greedy", "best-of-100"}
-        How a cohort is sought; the others are there to be compared with.
+        How a cohort is sought; all but ``swap`` are baselines.
     whiten : bool
-        False compares plain profiles, to be compared with.
+        False compares plain profiles, as a baseline.
     """
 
     evenness: str = parameter("uniform", OneOf("uniform", "strict", "free"))
@@ -86,7 +85,7 @@ class Match(ProfileSelector):
             fixed, free = self._whose_turn(k, rows)
         else:
             fixed, free = np.empty(0, np.intp), rows
-        most = max(_CANDIDATES, _CANDIDATES_A_PLACE * k)
+        most = max(_CANDIDATES, _CANDIDATES_PER_PLACE * k)
         if len(free) > most:
             free = np.sort(rng.choice(free, most, replace=False, shuffle=False))
         if self.evenness == "uniform":
@@ -186,7 +185,7 @@ class Match(ProfileSelector):
         return saved
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on with the same clients and the same directions."""
+        """Continue with the same clients and the same directions."""
         super().restore(state)
         if "basis.centre" in state:
             self._basis = _Basis(
@@ -212,7 +211,7 @@ class _Basis:
     directions : float64 [r, Q]
         Orthonormal rows.
     variances : float64 [r]
-        Variances along them, falling.
+        Variances along them, in descending order.
     clients, changed : int
         Clients at the fit, and how many came or changed since.
     """
@@ -240,7 +239,9 @@ class _Basis:
         wide = sample.shape[1] > sample.shape[0]
         gram = sample @ sample.T if wide else sample.T @ sample
         count = min(_DIRECTIONS, len(gram))
-        values, vectors = eigh(gram, subset_by_index=[len(gram) - count, len(gram) - 1])
+        values, vectors = scipy.linalg.eigh(
+            gram, subset_by_index=[len(gram) - count, len(gram) - 1]
+        )
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
         keep = values > 1e-12 * max(values[0], 1e-300)
         values, vectors = values[keep], vectors[keep]
@@ -292,7 +293,7 @@ def _swap(
     total, weight = pull[chosen].sum(axis=0), sizes[chosen].sum()
     distance = total @ total / weight**2
     before = np.inf
-    while distance < before * (1 - _GAIN_OF_A_PASS):
+    while distance < before * (1 - _GAIN_PER_PASS):
         before = distance
         for place in rng.permutation(np.arange(fixed, k)):
             out = chosen[place]

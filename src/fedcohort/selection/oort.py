@@ -20,8 +20,8 @@ fills up from the other where it is short. Weights n_c / Σ n_c.
 The pacer: T is a quantile of the known durations. Every W rounds, if the summed n_c · loss_c of the
 cohorts was lower in the last W rounds than in the W before, T moves up by one step.
 
-In place of √(mean of squared sample losses) stands the client's mean loss, the one loss that a
-client tells. Without durations all clients count as equally fast.
+The client's mean loss, the only loss that a client tells, stands in for √(mean of squared sample
+losses). Without durations all clients count as equally fast.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class Oort(Selector):
     Parameters
     ----------
     exploration, exploration_min, exploration_decay : float
-        The share of the cohort that is new: where it starts, where it ends, its factor a round.
+        The share of the cohort that is new: where it starts, where it ends, its factor per round.
     cutoff : float
         How far below the last client that would fit the utility may be.
     clip : float
@@ -174,7 +174,7 @@ class Oort(Selector):
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on in the same round, at the same pace."""
+        """Continue in the same round, at the same pace."""
         super().restore(state)
         self._round = int(state["oort.round"])
         self._pace = float(state["oort.pace"])

@@ -35,7 +35,7 @@ class PowerOfChoice(Selector):
     Parameters
     ----------
     d : int, optional
-        Candidates a round, never fewer than the cohort; twice the cohort if None.
+        Candidates per round, never fewer than the cohort; twice the cohort if None.
     variant : {"pow-d", "cpow-d", "rpow-d"}
         Where the candidates' losses come from.
     """

@@ -1,4 +1,7 @@
-"""Selectors by name, our own and those of other packages.
+"""Selectors by name, our own and those of other packages, or by reference to a class.
+
+A spec is a name or a reference, with or without parameters (see `fedcohort.specs`): ``dp3s``,
+``match:guard=profiles``, ``my_package.selection:MyRule``, ``my_selector.py:MySelector:beta=0.5``.
 
 Another package adds its selector with an entry point in the group ``fedcohort.selectors`` whose
 name is the selector's and whose value is the class, for example in its ``pyproject.toml``::
@@ -8,12 +11,15 @@ name is the selector's and whose value is the class, for example in its ``pyproj
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fedcohort.references import load_reference
 from fedcohort.selection.base import Selector
+from fedcohort.specs import parse_spec
 
 ENTRY_POINT_GROUP = "fedcohort.selectors"
 
@@ -39,35 +45,67 @@ def list_selectors() -> list[str]:
     return sorted({*_registered, *(e.name for e in entry_points(group=ENTRY_POINT_GROUP))})
 
 
-def selector_class(name: str) -> type[Selector]:
-    """Return the class registered under `name`."""
-    if name in _registered:
-        return _registered[name]
-    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        found = entry.load()
-        if not (isinstance(found, type) and issubclass(found, Selector)):
-            raise InvalidInputError(
-                f"The entry point {name!r} of {entry.value} is not a Selector: fix that package."
-            )
-        found.name = name
-        return found
-    raise UnknownNameError("selector", name, list_selectors())
+def selector_class(spec: str) -> type[Selector]:
+    """Return the class that `spec` names; parameters in the spec are passed over."""
+    return _class_of(parse_spec(spec)[0])
 
 
-def make_selector(name: str, **parameters: Any) -> Selector:
-    """Make a selector by name.
+def make_selector(spec: str, /, **parameters: Any) -> Selector:
+    """Make a selector from a spec and, if given, further parameters.
 
     Examples
     --------
     >>> from fedcohort import make_selector
     >>> make_selector("fedavg").fit(clients=5).select(5, rng=np.random.default_rng(0)).ids.sort()
+    >>> make_selector("match:guard=profiles", evenness="free").guard
+    'profiles'
     """
-    selector = selector_class(name)
+    name, written = parse_spec(spec)
+    selector = _class_of(name)
     known = {field.name for field in dataclasses.fields(selector)}
-    for given in parameters:
+    for given in (*written, *parameters):
         if given not in known:
             raise InvalidParameterError(
                 f"Selector {name!r} has no parameter {given!r}:"
                 f" it takes {', '.join(sorted(known)) or 'none'}."
             )
-    return selector(**parameters)
+    for twice in written.keys() & parameters:
+        raise InvalidParameterError(
+            f"Selector {spec!r} is given {twice!r} once more as {parameters[twice]!r}: leave one"
+            " of them out."
+        )
+    return selector(**written, **parameters)
+
+
+def _class_of(name: str) -> type[Selector]:
+    if name in _registered:
+        return _registered[name]
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        found = _checked(entry.load(), f"The entry point {name!r} of {entry.value}")
+        found.name = name
+        return found
+    own, colon, word = name.partition(":")
+    if not colon:
+        raise UnknownNameError("selector", name, list_selectors())
+    if own in list_selectors():
+        raise InvalidParameterError(
+            f"Selector {name!r} has the parameter {word!r} without a value: write"
+            f" {own}:{word}=VALUE."
+        )
+    return _checked(load_reference(name, "selector"), f"Selector {name!r}")
+
+
+def _checked(found: Any, what: str) -> type[Selector]:
+    """Return `found` if it is a class that selectors can be made from."""
+    if not (isinstance(found, type) and issubclass(found, Selector)):
+        raise InvalidInputError(
+            f"{what} is not a Selector: give a class that is derived from fedcohort.Selector."
+        )
+    if inspect.isabstract(found):
+        raise InvalidInputError(f"{what} does not say how to choose: write its method _choose.")
+    if any(isinstance(value, dataclasses.Field) for value in vars(found).values()):
+        raise InvalidInputError(
+            f"{what} declares parameters but is not a dataclass: write"
+            " @dataclasses.dataclass(kw_only=True, eq=False) above the class."
+        )
+    return found

@@ -13,7 +13,7 @@ Rows = NDArray[np.intp]
 
 
 class Roster:
-    """A table with one row a client, addressed by client id.
+    """A table with one row per client, addressed by client id.
 
     Rows are dense: a client that leaves is replaced by the last row, so a join or a leave of m
     clients costs O(m) and not O(C). Arrays given by the caller are never written to.

@@ -56,12 +56,12 @@ class UpdateSelector(Selector):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything that `restore` needs, as plain arrays."""
-        # Products made anew could differ from those kept in their last bits.
+        # Products computed again could differ from the kept ones in their last bits.
         products = {} if self._products is None else {_STATE: self._products.copy()}
         return super().state() | products
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a saved `state`, as if nothing had happened in between."""
+        """Continue from a saved `state`, as if nothing had happened in between."""
         super().restore(state)
         if _STATE in state:
             self._products = state[_STATE].copy()

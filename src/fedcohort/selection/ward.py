@@ -13,8 +13,6 @@ import dataclasses
 import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fedcohort.dpp.kernels import Frame
 from fedcohort.errors import InvalidInputError
@@ -45,7 +43,7 @@ class Ward(ProfileSelector):
         return self._cohort(rows[order[first]])
 
     def _linked(self, rows: Rows) -> Floats:
-        """Return the tree over `rows`, built anew only if they are others than before."""
+        """Return the tree over `rows`, built again only if they have changed."""
         if len(rows) > LARGEST:
             raise InvalidInputError(
                 f"Selector 'ward' compares every two of {len(rows)} available clients, which is"
@@ -90,6 +88,8 @@ def cut(tree: Floats, clusters: int) -> NDArray[np.int32]:
     kept = tree[: leaves - clusters, :2].astype(np.intp)
     nodes = leaves + len(kept)
     parents = np.repeat(np.arange(leaves, nodes), 2)
-    edges = coo_array((np.ones(len(parents)), (kept.ravel(), parents)), shape=(nodes, nodes))
-    labels: NDArray[np.int32] = connected_components(edges, directed=False)[1]
+    edges = scipy.sparse.coo_array(
+        (np.ones(len(parents)), (kept.ravel(), parents)), shape=(nodes, nodes)
+    )
+    labels: NDArray[np.int32] = scipy.sparse.csgraph.connected_components(edges, directed=False)[1]
     return labels[:leaves]

@@ -11,6 +11,7 @@ from fedcohort.parameters import Interval, OneOf, Optional, Text, check_paramete
 from fedcohort.privacy import Promise
 from fedcohort.selection import Selector, make_selector
 from fedcohort.simulation.system import parse_availability
+from fedcohort.specs import parse_spec
 from fedcohort.training import INITIALISATIONS
 from fedcohort.training.server import Server, make_server
 
@@ -136,12 +137,11 @@ class RunConfig:
 
     def make_selector(self) -> Selector:
         """Make the selector that `selector` names."""
-        name, parameters = parse_selector(self.selector)
-        return make_selector(name, **parameters)
+        return make_selector(self.selector)
 
     def make_server(self) -> Server:
         """Make the server that `server` names."""
-        name, parameters = parse_selector(self.server)
+        name, parameters = parse_spec(self.server)
         return make_server(name, **parameters)
 
     @property
@@ -246,30 +246,3 @@ _DECIDE_THE_FEDERATION = frozenset(
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def parse_selector(spec: str) -> tuple[str, dict[str, Any]]:
-    """Split ``name:key=value,key=value`` into the name and its parameters."""
-    name, _, rest = spec.partition(":")
-    parameters: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise InvalidParameterError(
-                f"Selector {spec!r} has the parameter {item!r} without a value: write"
-                " name:key=value."
-            )
-        parameters[key.strip()] = _literal(value.strip())
-    return name.strip(), parameters
-
-
-def _literal(text: str) -> Any:
-    words = {"none": None, "true": True, "false": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -243,7 +243,7 @@ class Lockstep:
         if self._device.type == "cpu":
             return
         for r, member in enumerate(self._members):
-            if member.selector.is_deaf:
+            if not member.selector.needs_feedback:
                 self._ahead[r] = self._assign(r, self.round + 1)
 
     def _train_and_aggregate(

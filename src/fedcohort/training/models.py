@@ -1,6 +1,5 @@
 """The models that clients train."""
 
-import importlib
 from collections.abc import Callable
 
 import torch
@@ -8,6 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedcohort.errors import InvalidModelError, UnknownNameError
+from fedcohort.references import load_reference
 
 
 class PaperCNN(nn.Module):
@@ -76,7 +76,8 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
     ----------
     name : str
         ``auto`` (by the shape of the inputs), ``cnn``, ``cnn-small``, ``mlp``, or
-        ``module:factory`` for your own: a callable that takes (input_shape, classes).
+        ``module:factory`` or ``FILE.py:factory`` for your own: a callable that takes
+        (input_shape, classes).
     input_shape : tuple of int
         Shape of one input, for images (channels, height, width).
     classes : int
@@ -108,15 +109,10 @@ def _factory(name: str) -> Factory:
     if name in MODELS:
         return MODELS[name]
     if ":" not in name:
-        raise UnknownNameError("model", name, [*MODELS, "auto", "module:factory"])
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidModelError(
-            f"Model {name!r} cannot be imported ({error}): give module:factory of something that"
-            " Python can import."
-        ) from error
+        raise UnknownNameError(
+            "model", name, [*MODELS, "auto", "module:factory", "FILE.py:factory"]
+        )
+    found = load_reference(name, "model", InvalidModelError)
     if not callable(found):
         raise InvalidModelError(f"Model {name!r} is not callable: give a factory or a class.")
     return found  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Who is there: strangers are asked for an introduction and admitted, the gone are let go."""
+"""Who takes part: new nodes introduce themselves and join, clients that stay away are let go."""
 
 import dataclasses
 import re
@@ -32,15 +32,15 @@ class Rules:
     Attributes
     ----------
     introduce : bool
-        Whether strangers are asked for a name, a size and what the selector needs.
+        Whether new nodes are asked for a name, a size and what the selector needs.
     cohort, min_cohort : int
-        Clients that a round wants, and without which it does not begin.
+        Clients that a round wants, and how many it cannot begin without.
     min_clients : int
         Clients that the first round waits for.
     query_deadline : float
         Seconds that a round waits for introductions.
     patience : float
-        Seconds that a round waits for clients at all.
+        Seconds that a round waits for clients in all.
     forget_after : int, optional
         Rounds after which a client that is gone is forgotten.
     limits : Limits
@@ -57,8 +57,8 @@ class Rules:
     limits: Limits
 
 
-class Attendance:
-    """Keeps the selector's clients and Flower's nodes together."""
+class Enrolment:
+    """Turns Flower's nodes into the selector's clients, and waits until enough are there."""
 
     def __init__(self, selector: Selector, mailbox: Mailbox, rules: Rules) -> None:
         self.members = Members()
@@ -74,7 +74,7 @@ class Attendance:
         self._began = False
 
     def restore(self, members: Members, lengths: Mapping[Need, int]) -> None:
-        """Go on with the clients of an earlier server."""
+        """Continue with the clients of an earlier server."""
         self.members = members
         self._lengths = dict(lengths)
 
@@ -153,7 +153,7 @@ class Attendance:
     # -- one look ---------------------------------------------------------------------------
 
     def _look(self, grid: Grid, model: ArrayRecord) -> set[int]:
-        """Hear what has come, see who is connected, and greet strangers."""
+        """Hear what has come, see who is connected, and greet new nodes."""
         self._mailbox.poll(grid)
         connected = set(grid.get_node_ids())
         self._mailbox.forget(connected)

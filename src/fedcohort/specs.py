@@ -1,0 +1,53 @@
+"""Names with parameters, as they are written on the command line and in study files.
+
+========================================  ====================================
+``dp3s``                                  a name
+``dp3s:rank=128,weights=unbiased``        a name and parameters
+``package.module:Rule``                   something of your own, by reference
+``my_selector.py:MySelector:beta=0.5``    the same from a file, with parameters
+========================================  ====================================
+"""
+
+import re
+from typing import Any
+
+from fedcohort.errors import InvalidParameterError
+
+# The colon that parameters follow: a key and "=" come after it, or nothing at all.
+_PARAMETERS = re.compile(r":(?=[^:=]*=|\s*$)")
+_WORDS = {"none": None, "true": True, "false": False}
+
+
+def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
+    """Split a spec into what it names and the parameters.
+
+    Numbers, ``none``, ``true`` and ``false`` become values; every other value is a text.
+
+    Examples
+    --------
+    >>> parse_spec("avgm:momentum=0.9,lr=1")
+    ('avgm', {'momentum': 0.9, 'lr': 1})
+    """
+    name, *rest = _PARAMETERS.split(text, maxsplit=1)
+    parameters: dict[str, Any] = {}
+    for item in filter(None, "".join(rest).split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise InvalidParameterError(
+                f"{text!r} has the parameter {key!r} without a value: write name:key=value."
+            )
+        if key in parameters:
+            raise InvalidParameterError(f"{text!r} gives {key!r} twice: leave one of them out.")
+        parameters[key] = _value(value)
+    return name.strip(), parameters
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
