@@ -40,4 +40,3 @@ def run_and_show(
         Console().print(results_table(summarise(store, store.targets(), done.configs)))
         folder = shlex.quote(str(out))
         notices.print(f"For curves and details: fedcohort report {folder}")
-        notices.print(f"For the paper's figures: fedcohort figures {folder}")
