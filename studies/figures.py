@@ -5,8 +5,8 @@
 
 draws those whose runs the study has, and says why the others are left out:
 
-    accuracy              accuracy curves, one row a data set, one column a skew
-    gemd                  GEMD bars, one panel a data set, grouped by skew
+    accuracy              accuracy curves, one row per data set, one column per skew
+    gemd                  GEMD bars, one panel per data set, grouped by skew
     profiling             dp3s by profiling method
     profiles              what 20 clients send under each initialisation
     kernels               the similarity of those clients under each initialisation

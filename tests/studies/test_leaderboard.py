@@ -66,9 +66,8 @@ def test_a_standing_is_the_geometric_mean_of_speeds(board):
 
 
 def test_bytes_and_time_are_compared_where_both_arrived(board):
-    rows = {
-        row["selector"]: row for row in standing_rows(standings(summarise(board, board.targets())))
-    }
+    found = standings(summarise(board, board.targets()))
+    rows = {row["selector"]: row for row in standing_rows(found)}
     assert rows["match"]["bytes"] == round((1 / 4) ** (1 / 3), 3) == rows["match"]["time"]
     assert rows["pow-d"]["bytes"] == round(2 ** (1 / 2), 3)
     assert rows["gemd-oracle"]["needs"] == "label_counts"
