@@ -68,10 +68,16 @@ def read_options(
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("study", type=Path, help="the --out folder of a study or a run")
     parser.add_argument(
-        "-o", "--output", type=Path, help="where the files go (default: figures in that folder)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="where the files go (default: figures in that folder)",
     )
     if table:
-        parser.add_argument("--csv", type=Path, help=f"the table (default: {table} beside them)")
+        parser.add_argument(
+            "--csv", type=Path, metavar="FILE", help=f"the table (default: {table} beside them)"
+        )
     options = parser.parse_args(arguments)
     options.output = options.output or options.study / "figures"
     if table:
