@@ -21,11 +21,11 @@ import json
 
 import numpy as np
 import torch
+from liars import ATTACKS
 from markdown import table
 from match import dataset_named, federation, outputs
 
 from fedcohort import make_selector
-from fedcohort.attacks import ATTACKS
 from fedcohort.metrics import gemd
 from fedcohort.selection import Need
 from fedcohort.selection.fedavg import FedAvg

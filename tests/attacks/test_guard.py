@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from liars import ATTACKS, copies, scaled
 
 from fedcohort import make_selector
-from fedcohort.attacks import ATTACKS, copies, scaled
 from fedcohort.errors import InvalidInputError, InvalidProfilesError
 from fedcohort.federation import load_dataset
 from fedcohort.metrics import gemd

@@ -205,9 +205,9 @@ def test_a_damaged_data_file_is_refused_by_name(fedcohort, tmp_path, mnist, dama
     assert re.fullmatch(r"Error: [^\n]*train-images-idx3-ubyte\.gz[^\n]*\n", done.stderr)
 
 
-def test_figures_are_drawn_and_the_missing_ones_named(fedcohort, tmp_path):
+def test_figures_are_drawn_and_the_missing_ones_named(fedcohort, figures, tmp_path):
     fedcohort("run", *SMALL, "--rounds", "2", "--seeds", "0..1", "--out", "runs")
-    done = fedcohort("figures", "runs", "-o", "drawn")
+    done = figures("runs", "-o", "drawn")
     assert done.returncode == 0, done.stderr
     names = {Path(line).name for line in done.stdout.splitlines()}
     assert names == {
@@ -215,3 +215,6 @@ def test_figures_are_drawn_and_the_missing_ones_named(fedcohort, tmp_path):
     }
     assert all((tmp_path / "drawn" / name).stat().st_size > 1000 for name in names)
     assert "initialisations is left out" in done.stderr
+    done = figures("nowhere")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"Error: There are no results in 'nowhere'[^\n]*\n", done.stderr)

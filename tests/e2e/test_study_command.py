@@ -119,7 +119,7 @@ def test_wrong_studies_are_one_sentence_and_exit_code_2(case, fedcohort, tmp_pat
     assert sorted(tmp_path.rglob("*")) == before, "something was left behind"
 
 
-def test_the_smoke_study_is_killed_goes_on_and_is_shown(fedcohort, tmp_path):
+def test_the_smoke_study_is_killed_goes_on_and_is_shown(fedcohort, figures, tmp_path):
     command = ("study", "run", STUDIES / "smoke.toml", "--out", "smoke")
     started = subprocess.Popen(
         [COMMAND, *command], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -140,7 +140,7 @@ def test_the_smoke_study_is_killed_goes_on_and_is_shown(fedcohort, tmp_path):
         "profiling methods": 6,
         "initialisations": 16,
     }
-    drawn = fedcohort("figures", "smoke")
+    drawn = figures("smoke")
     assert drawn.returncode == 0, drawn.stderr
     names = {Path(line).stem for line in drawn.stdout.splitlines()}
     assert names == {

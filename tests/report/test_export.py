@@ -1,4 +1,5 @@
 import csv
+import subprocess
 import sys
 
 import pytest
@@ -62,6 +63,17 @@ def test_without_pyarrow_it_says_what_to_install(store, tmp_path, monkeypatch):
     with pytest.raises(MissingPackageError, match=r"fedcohort\[parquet\]"):
         export(store, tmp_path / "rounds.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_csv_needs_no_plotting_package(store, tmp_path):
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['matplotlib', 'plotly', 'jinja2']));"
+        "from fedcohort.cli import main; main()"
+    )
+    words = ["study", "export", store.folder, "--to", tmp_path / "bare"]
+    subprocess.run([sys.executable, "-c", code, *words], check=True, timeout=60)
+    for path in export(store, tmp_path / "here"):
+        assert (tmp_path / "bare" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_an_empty_store_gives_empty_tables(store, copy_runs, tmp_path):

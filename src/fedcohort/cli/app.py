@@ -253,9 +253,7 @@ def export_study(
     to: Annotated[
         Path, typer.Option("--to", help="FILE.csv, FILE.parquet, or a folder for all tables.")
     ],
-    table: Annotated[
-        str, typer.Option(help="rounds, runs, summary, gains or standings; for one file.")
-    ] = "rounds",
+    table: Annotated[str, typer.Option(help="rounds, runs or summary; for one file.")] = "rounds",
 ) -> None:
     """Write results as CSV or Parquet: all rounds, all runs, or a row a selector."""
     from fedcohort.cli.parsing import one_of
@@ -304,26 +302,6 @@ def report(
 
         goal = (store.targets() or 0.9) if target is None else target
         typer.echo(write_report(store, output or folder / "report.html", goal))
-
-
-@app.command()
-def figures(
-    folder: Annotated[Path, typer.Argument(help="The --out folder of a run.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to; figures in the folder.")
-    ] = None,
-) -> None:
-    """Draw the paper's figures from all runs in a folder, as PDF, SVG and PNG."""
-    from fedcohort.simulation import Store
-
-    with Store.existing(folder) as store:
-        from fedcohort.report.figures import write_figures
-
-        drawn = write_figures(store, output or folder / "figures")
-    for path in drawn.paths:
-        typer.echo(path)
-    for name, reason in drawn.left_out.items():
-        typer.echo(f"{name} is left out: {reason}.", err=True)
 
 
 @app.command()

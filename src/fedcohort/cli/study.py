@@ -40,7 +40,6 @@ def run_and_show_parts(
         Console().print(results_table(summarise(store, store.targets(), wanted)))
         folder = shlex.quote(str(out))
         notices.print(f"For curves and details: fedcohort report {folder}")
-        notices.print(f"For the paper's figures: fedcohort figures {folder}")
 
 
 def _executor(engine: str, workers: int | None) -> Executor:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import MissingPackageError
 from fedcohort.report.files import whole_file
-from fedcohort.report.leaderboard import standing_rows
-from fedcohort.report.regime import gain_rows
 from fedcohort.report.summary import Summary, summarise
 from fedcohort.report.wording import final
 
@@ -36,7 +34,7 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     to : path-like
         A file that ends in ``.csv`` or ``.parquet`` gets one table; anything else is a folder that
         gets all of them as CSV.
-    table : {"rounds", "runs", "summary", "gains", "standings"}
+    table : {"rounds", "runs", "summary"}
         Which one, of a single file.
 
     Returns
@@ -49,12 +47,10 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     if ending not in (".csv", ".parquet"):
         paths = []
         for name, rows in TABLES.items():
-            if name in _SPECIAL:
-                continue
             paths.append(path / f"{name}.csv")
-            _write_csv(paths[-1], rows(store))
+            write_csv(paths[-1], rows(store))
         return paths
-    write = _write_csv if ending == ".csv" else _write_parquet
+    write = write_csv if ending == ".csv" else _write_parquet
     write(path, TABLES[table](store))
     return [path]
 
@@ -141,14 +137,11 @@ TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
     "rounds": round_rows,
     "runs": run_rows,
     "summary": summary_rows,
-    "gains": gain_rows,
-    "standings": standing_rows,
 }
-# Made only when asked for by name: they are about special studies.
-_SPECIAL = ("gains", "standings")
 
 
-def _write_csv(path: Path, rows: Iterable[Row]) -> None:
+def write_csv(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows that have the same columns to a file, whole or not at all."""
     with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = None
         for row in rows:

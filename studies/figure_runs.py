@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from drawing import NotInStoreError
 from numpy.typing import NDArray
 
 from fedcohort.report.explorer import by_main_class
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 INITIALISATIONS = ("xavier-normal", "xavier-uniform", "kaiming-normal", "kaiming-uniform")
 _FEW_CLIENTS = 20
 
-
-class NotInStoreError(Exception):
-    """The runs that a figure shows are not in the store."""
+# Profiles [c, Q] and main classes [c] of the same clients, ordered by main class.
+ProfilesByInit = dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]
 
 
 def plain_comparison(summaries: Sequence[Summary]) -> list[Summary]:
@@ -67,9 +67,7 @@ def widest_panel(
     return best
 
 
-def profiles_by_initialisation(
-    store: Store, summaries: Sequence[Summary]
-) -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
+def profiles_by_initialisation(store: Store, summaries: Sequence[Summary]) -> ProfilesByInit:
     """Return what about 20 clients sent under each of the paper's initialisations.
 
     Returns

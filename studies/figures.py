@@ -1,16 +1,16 @@
-"""The paper's figures from a store, in the paper's layout (matplotlib).
+"""The paper's figures from a study, in the paper's layout.
 
-    accuracy              accuracy curves, one row a data set, one column a skew
-    gemd                  GEMD bars, one panel a data set, grouped by skew
+    fedcohort study run studies/paper.toml --out paper
+    python studies/figures.py paper [-o FOLDER]
+
+draws those whose runs the study has, and says why the others are left out:
+
+    accuracy              accuracy curves, one row per data set, one column per skew
+    gemd                  GEMD bars, one panel per data set, grouped by skew
     profiling             dp3s by profiling method
     profiles              what 20 clients send under each initialisation
     kernels               the similarity of those clients under each initialisation
     initialisations       dp3s and fedavg under each initialisation
-
-and, not in the paper, for a study that varies training settings:
-
-    regime                what dp3s gains over fedavg against each setting
-    leaderboard           all selectors in all conditions
 
 M. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID Data. ICASSP 2023.
 """
@@ -18,12 +18,19 @@ M. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
+from drawing import FORMATS, NotInStoreError, draw, read_options, run_script
+from figure_runs import (
+    INITIALISATIONS,
+    ProfilesByInit,
+    plain_comparison,
+    profiles_by_initialisation,
+    widest_panel,
+)
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import SymLogNorm
@@ -32,21 +39,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedcohort.dpp import similarity
-from fedcohort.report.figure_runs import (
-    INITIALISATIONS,
-    NotInStoreError,
-    plain_comparison,
-    profiles_by_initialisation,
-    widest_panel,
-)
 from fedcohort.report.grouping import dataset_title, skew_title
-from fedcohort.report.leaderboard import leaderboard_figure
 from fedcohort.report.palette import selector_styles
-from fedcohort.report.regime import TARGET, regime_figure
 from fedcohort.report.summary import Summary, summarise
-
-if TYPE_CHECKING:
-    from fedcohort.simulation.store import Store
+from fedcohort.simulation import Store
 
 _SKEWS = ("0.5", "0.8", "H", "1")
 _PROFILINGS = {"fc1": "FC-1", "gradient": "gradients", "representative-gradient": "repr. gradients"}
@@ -55,22 +51,6 @@ _NAMES = {"dp3s": "FL-DP³S", "fedavg": "FedAvg", "clustered": "Cluster", "fedsa
 # Grey is enough to tell fedavg, which the report dots.
 _DASHES = {"dash": "dashed", "dashdot": "dashdot", "longdash": "dashed", "longdashdot": "dashdot"}
 _LEGEND_COLUMN = 0.95  # inches
-
-_STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "grid.linewidth": 0.4,
-    "grid.alpha": 0.5,
-    "legend.frameon": False,
-    "lines.linewidth": 1.3,
-    "pdf.fonttype": 42,
-    # Ids in an SVG are random without a salt, and text as text keeps files small and searchable.
-    "svg.hashsalt": "fedcohort",
-    "svg.fonttype": "none",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,18 +77,7 @@ class _Line:
     dash: str = "solid"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Material:
-    """What figures are drawn from: all runs, and those that curves can be drawn of."""
-
-    store: Store
-    everything: Sequence[Summary]
-    summaries: Sequence[Summary]
-
-
-def write_figures(
-    store: Store, folder: str | Path, formats: Iterable[str] = ("pdf", "svg", "png")
-) -> Figures:
+def write_figures(store: Store, folder: str | Path, formats: Sequence[str] = FORMATS) -> Figures:
     """Draw every figure of the paper whose runs are in a store, of finished runs if there are any.
 
     Parameters
@@ -117,7 +86,7 @@ def write_figures(
         Where the runs are.
     folder : path-like
         Where the files go; created if missing.
-    formats : iterable of str
+    formats : sequence of str
         File endings. The same store gives the same bytes.
 
     Returns
@@ -125,57 +94,32 @@ def write_figures(
     Figures
         The files, and why the others were left out.
     """
-    drawings: dict[str, Callable[[_Material], Figure]] = {
-        "accuracy": _accuracy,
-        "gemd": _gemd,
-        "profiling": _profiling,
-        "profiles": _profiles,
-        "kernels": _kernels,
-        "initialisations": _initialisations,
-    }
-    # Not of the paper: nobody misses them where neither settings nor conditions were varied.
-    extras: dict[str, Callable[[_Material], Figure]] = {
-        "regime": lambda m: regime_figure(m.everything),
-        "leaderboard": lambda m: leaderboard_figure(m.everything),
-    }
-    material = _material(store)
-    destination = Path(folder)
-    destination.mkdir(parents=True, exist_ok=True)
-    paths, left_out = [], {}
-    with mpl.rc_context(_STYLE):
-        for name, drawing in (drawings | extras).items():
-            try:
-                figure = drawing(material)
-            except NotInStoreError as reason:
-                if name in drawings:
-                    left_out[name] = str(reason)
-                continue
-            for ending in formats:
-                paths.append(destination / f"{name}.{ending}")
-                _save(figure, paths[-1])
-    return Figures(paths, left_out)
-
-
-def _material(store: Store) -> _Material:
-    everything = summarise(store, store.targets() or TARGET)
+    configs = store.configs()
     # An unfinished run would cut the curves of its group short.
-    finished = [config for config in store.configs() if store.is_done(config.key)]
-    if finished and any(summary.unfinished for summary in everything):
-        return _Material(store, everything, summarise(store, None, finished))
-    return _Material(store, everything, everything)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    metadata: dict[str, None] = undated.get(path.suffix, {})
-    figure.savefig(path, dpi=200, bbox_inches="tight", metadata=metadata)
+    finished = [config for config in configs if store.is_done(config.key)]
+    summaries = summarise(store, None, finished or configs)
+    drawings: dict[str, Callable[[], Figure]] = {
+        "accuracy": lambda: _accuracy(summaries),
+        "gemd": lambda: _gemd(summaries),
+        "profiling": lambda: _profiling(summaries),
+        "profiles": lambda: _profiles(profiles_by_initialisation(store, summaries)),
+        "kernels": lambda: _kernels(profiles_by_initialisation(store, summaries)),
+        "initialisations": lambda: _initialisations(summaries),
+    }
+    paths, left_out = [], {}
+    for name, drawing in drawings.items():
+        try:
+            paths += draw(name, drawing, Path(folder), formats)
+        except NotInStoreError as reason:
+            left_out[name] = str(reason)
+    return Figures(paths, left_out)
 
 
 # -- figures ---------------------------------------------------------------------------------
 
 
-def _accuracy(material: _Material) -> Figure:
-    shown = plain_comparison(material.summaries)
+def _accuracy(summaries: Sequence[Summary]) -> Figure:
+    shown = plain_comparison(summaries)
     datasets, skews = _in_order(shown)
     figure = Figure(figsize=(1.9 * len(skews) + 0.3, 1.65 * len(datasets) + 0.4))
     axes = figure.subplots(len(datasets), len(skews), squeeze=False, sharex="col")
@@ -196,8 +140,8 @@ def _accuracy(material: _Material) -> Figure:
     return figure
 
 
-def _gemd(material: _Material) -> Figure:
-    shown = [s for s in plain_comparison(material.summaries) if s.gemd is not None]
+def _gemd(summaries: Sequence[Summary]) -> Figure:
+    shown = [s for s in plain_comparison(summaries) if s.gemd is not None]
     if not shown:
         raise NotInStoreError("no round has a GEMD yet")
     datasets, _ = _in_order(shown)
@@ -227,8 +171,8 @@ def _gemd(material: _Material) -> Figure:
     return figure
 
 
-def _profiling(material: _Material) -> Figure:
-    wanted = [s for s in material.summaries if s.selector == "dp3s" and s.config.init == "default"]
+def _profiling(summaries: Sequence[Summary]) -> Figure:
+    wanted = [s for s in summaries if s.selector == "dp3s" and s.config.init == "default"]
     shown = widest_panel(
         wanted, lambda s: s.config.profile, "dp3s with more than one profiling method"
     )
@@ -238,10 +182,10 @@ def _profiling(material: _Material) -> Figure:
     )
 
 
-def _initialisations(material: _Material) -> Figure:
+def _initialisations(summaries: Sequence[Summary]) -> Figure:
     wanted = [
         s
-        for s in material.summaries
+        for s in summaries
         if s.selector in ("dp3s", "fedavg")
         and s.config.profile == "fc1"
         and s.config.init in INITIALISATIONS
@@ -261,8 +205,7 @@ def _initialisations(material: _Material) -> Figure:
     )
 
 
-def _profiles(material: _Material) -> Figure:
-    found = profiles_by_initialisation(material.store, material.summaries)
+def _profiles(found: ProfilesByInit) -> Figure:
     figure = Figure(figsize=(1.6 * len(found) + 0.6, 3.6), layout="constrained")
     grid = figure.add_gridspec(2, len(found), height_ratios=[2, 1])
     largest = max(float(np.abs(values).max()) for values, _ in found.values())
@@ -287,8 +230,7 @@ def _profiles(material: _Material) -> Figure:
     return figure
 
 
-def _kernels(material: _Material) -> Figure:
-    found = profiles_by_initialisation(material.store, material.summaries)
+def _kernels(found: ProfilesByInit) -> Figure:
     figure = Figure(figsize=(1.6 * len(found) + 0.7, 1.9), layout="constrained")
     axes = figure.subplots(1, len(found), squeeze=False)[0]
     for column, (axis, (init, (values, main))) in enumerate(zip(axes, found.items(), strict=True)):
@@ -373,3 +315,18 @@ def _name(selector: str) -> str:
 
 def _spaced(init: str) -> str:
     return init.replace("-", " ").capitalize()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw the figures of a study and print their paths."""
+    options = read_options(__doc__, arguments)
+    with Store.existing(options.study) as store:
+        drawn = write_figures(store, options.output)
+    for path in drawn.paths:
+        print(path)
+    for name, reason in drawn.left_out.items():
+        print(f"{name} is left out: {reason}.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run_script(main)

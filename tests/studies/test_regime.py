@@ -1,8 +1,7 @@
 import pytest
+from drawing import NotInStoreError, run_script
+from regime import gain_rows, gains, main, regime_figure
 
-from fedcohort.report.figure_runs import NotInStoreError
-from fedcohort.report.figures import write_figures
-from fedcohort.report.regime import gain_rows, gains, regime_figure
 from fedcohort.report.summary import summarise
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 
@@ -44,14 +43,14 @@ def test_the_gain_is_the_ratio_of_rounds_or_a_bound(mapped):
 
 
 def test_the_table_begins_with_the_largest_gain(mapped):
-    rows = gain_rows(mapped)
+    rows = gain_rows(gains(summarise(mapped, 0.9)))
     assert [row["lr"] for row in rows] == [0.3, 0.1, 0.2, 0.5, 0.4]
     assert rows[1] | {"gain_low": 2.0, "gain_high": 2.0, "rounds_dp3s": 4, "seeds": 2} == rows[1]
 
 
 def test_the_map_shows_what_varies(mapped, tmp_path):
-    (path,) = [p for p in write_figures(mapped, tmp_path, ("svg",)).paths if p.stem == "regime"]
-    text = path.read_text()
+    main([str(mapped.folder), "-o", str(tmp_path)])
+    text = (tmp_path / "regime.svg").read_text()
     for word in ("learning rate", "rounds fedavg / rounds dp3s", "a bound", "0.3"):
         assert word in text
     assert "momentum" not in text
@@ -60,4 +59,24 @@ def test_the_map_shows_what_varies(mapped, tmp_path):
 
 def test_one_setting_is_no_map(store):
     with pytest.raises(NotInStoreError, match="three training settings"):
-        regime_figure(summarise(store, 0.9))
+        regime_figure(gains(summarise(store, 0.9)))
+
+
+def test_one_setting_has_a_table_all_the_same(store, tmp_path, capsys):
+    main([str(store.folder), "-o", str(tmp_path / "drawn"), "--csv", str(tmp_path / "one.csv")])
+    printed = capsys.readouterr()
+    assert printed.out == f"{tmp_path / 'one.csv'}\n"
+    assert printed.err.startswith("regime is left out: no three training settings")
+    header, *rows = (tmp_path / "one.csv").read_text().splitlines()
+    assert header.startswith("dataset,skew,epochs,")
+    assert [row.split(",")[:2] for row in rows] == [["digits", "1"]]
+    assert not (tmp_path / "drawn").exists()
+
+
+def test_without_both_selectors_nothing_is_written(store, copy_runs, tmp_path, capsys):
+    alone = copy_runs(store, lambda config: config if config.selector == "dp3s" else None)
+    with pytest.raises(SystemExit) as end:
+        run_script(lambda: main([str(alone.folder), "-o", str(tmp_path / "drawn")]))
+    assert end.value.code == 2
+    assert "no setting with both dp3s and fedavg" in capsys.readouterr().err
+    assert not (tmp_path / "drawn").exists()

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
+from drawing import NotInStoreError
+from leaderboard import main, standing_rows, standings
 
-from fedcohort.errors import InvalidInputError
-from fedcohort.report.figures import write_figures
-from fedcohort.report.leaderboard import standing_rows, standings
 from fedcohort.report.summary import summarise
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.ledger import Ledger
@@ -67,7 +66,8 @@ def test_a_standing_is_the_geometric_mean_of_speeds(board):
 
 
 def test_bytes_and_time_are_compared_where_both_arrived(board):
-    rows = {row["selector"]: row for row in standing_rows(board)}
+    found = standings(summarise(board, board.targets()))
+    rows = {row["selector"]: row for row in standing_rows(found)}
     assert rows["match"]["bytes"] == round((1 / 4) ** (1 / 3), 3) == rows["match"]["time"]
     assert rows["pow-d"]["bytes"] == round(2 ** (1 / 2), 3)
     assert rows["gemd-oracle"]["needs"] == "label_counts"
@@ -76,13 +76,24 @@ def test_bytes_and_time_are_compared_where_both_arrived(board):
 
 
 def test_the_figure_shows_rounds_and_conditions(board, tmp_path):
-    paths = write_figures(board, tmp_path, ("svg",)).paths
-    (path,) = [p for p in paths if p.stem == "leaderboard"]
-    text = path.read_text()
+    main([str(board.folder), "-o", str(tmp_path)])
+    text = (tmp_path / "leaderboard.svg").read_text()
     for word in ("&gt;9", "30 % drop out", "unequal sizes", f"{np.cbrt(4):.2f} ×", "gemd-oracle"):
         assert word in text
 
 
-def test_other_stores_have_no_standings(store):
-    with pytest.raises(InvalidInputError, match="no standings"):
-        standing_rows(store)
+def test_the_table_is_written_beside_the_figure(board, tmp_path, capsys):
+    main([str(board.folder), "-o", str(tmp_path)])
+    endings = ("pdf", "svg", "png")
+    paths = [tmp_path / "standings.csv", *(tmp_path / f"leaderboard.{e}" for e in endings)]
+    assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
+    first, *rows = paths[0].read_text().splitlines()
+    assert first.startswith("place,selector,needs,conditions,speed,")
+    assert rows[0].startswith("1,match,profile,3,1.587,")
+    assert len(rows) == 6
+
+
+def test_other_stores_have_no_standings(store, tmp_path):
+    with pytest.raises(NotInStoreError, match=r"no standings in .*: it has no 3 conditions"):
+        main([str(store.folder), "-o", str(tmp_path / "drawn")])
+    assert not (tmp_path / "drawn").exists()

@@ -1,9 +1,9 @@
 import re
 
 import pytest
+from figures import write_figures
 
 from fedcohort import list_selectors
-from fedcohort.report.figures import write_figures
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 
 ALL = ("accuracy", "gemd", "profiling", "profiles", "kernels", "initialisations")

@@ -1,5 +1,11 @@
 """The leaderboard: all selectors in all conditions, against uniform sampling.
 
+    fedcohort study run studies/leaderboard.toml --out leaderboard
+    python studies/leaderboard.py leaderboard [-o FOLDER] [--csv FILE]
+
+writes `standings.csv`, a row per selector, and the figure `leaderboard`: the rounds of every
+selector in every condition. It takes three conditions that the same six selectors or more share.
+
 A selector's speed in a condition is fedavg's rounds to the target over its own; above 1 it is
 faster. One that never got there counts as having arrived in the round after the last. Its standing
 is the geometric mean over the conditions that all selectors share.
@@ -12,18 +18,22 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from drawing import (
+    NotInStoreError,
+    read_options,
+    run_script,
+    summaries_to_target,
+    write_table_and_figure,
+)
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from fedcohort.errors import InvalidInputError
-from fedcohort.report.figure_runs import NotInStoreError
 from fedcohort.report.grouping import dataset_title, skew_title
-from fedcohort.report.summary import Summary, summarise
+from fedcohort.report.summary import Summary
 from fedcohort.report.wording import rounds_reached
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
-    from fedcohort.simulation.store import Store
 
 BASELINE = "fedavg"
 _FEWEST_SELECTORS, _FEWEST_CONDITIONS = 6, 3
@@ -76,7 +86,7 @@ def standings(summaries: Iterable[Summary]) -> list[Standing]:
     Raises
     ------
     NotInStoreError
-        When there are no few conditions that many selectors share.
+        When there are no conditions that enough selectors share.
     """
     conditions = _conditions(summaries)
     names = next(iter(conditions.values())).keys()
@@ -87,21 +97,8 @@ def standings(summaries: Iterable[Summary]) -> list[Standing]:
     return sorted(found, key=lambda standing: -standing.speed)
 
 
-def standing_rows(store: Store) -> list[dict[str, Any]]:
-    """Return the standings as a table.
-
-    Raises
-    ------
-    InvalidInputError
-        When the store has no leaderboard.
-    """
-    try:
-        found = standings(summarise(store, store.targets()))
-    except NotInStoreError as reason:
-        raise InvalidInputError(
-            f"There are no standings in {store.folder}: it has {reason}. Run a study such as"
-            " studies/leaderboard.toml first."
-        ) from None
+def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
+    """Return the standings as a table."""
     rows = []
     for place, s in enumerate(found, start=1):
         cells = s.cells.values()
@@ -188,9 +185,8 @@ def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | N
 # -- the figure --------------------------------------------------------------------------------
 
 
-def leaderboard_figure(summaries: Iterable[Summary]) -> Figure:
+def leaderboard_figure(rows: Sequence[Standing]) -> Figure:
     """Draw rounds to the target of every selector in every condition, coloured by its speed."""
-    rows = standings(summaries)
     titles = list(rows[0].cells)
     speeds = np.array([[row.speeds[title] for title in titles] for row in rows])
     figure = Figure(
@@ -223,3 +219,22 @@ def leaderboard_figure(summaries: Iterable[Summary]) -> Figure:
     bar.set_label(f"as fast as {BASELINE}", fontsize=7)
     axis.set_title("Rounds to the target; right of a name, its speed over all conditions", size=8)
     return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table and the figure of a study."""
+    options = read_options(__doc__, arguments, table="standings.csv")
+    try:
+        found = standings(summaries_to_target(options.study))
+    except NotInStoreError as reason:
+        raise NotInStoreError(
+            f"There are no standings in {options.study}: it has {reason}. Run a study such as"
+            " studies/leaderboard.toml first."
+        ) from None
+    write_table_and_figure(
+        "leaderboard", standing_rows(found), lambda: leaderboard_figure(found), options
+    )
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,4 +1,10 @@
-"""The regime: how much faster one selector is than another, against each training setting.
+"""The regime map: how much faster `dp3s` is than `fedavg` in each training setting of a study.
+
+    fedcohort study run studies/regime.toml --out regime
+    python studies/regime.py regime [-o FOLDER] [--csv FILE]
+
+writes `gains.csv`, a row per setting, and, where at least three settings can be compared, the
+figure `regime`: the gain against each setting that varies, and both selectors' rounds.
 
 The gain is the ratio of rounds to the target, the baseline's over the selector's; above 1 the
 selector is faster. Where one of the two never got there the ratio is a bound.
@@ -12,20 +18,26 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from drawing import (
+    TARGET,
+    NotInStoreError,
+    read_options,
+    run_script,
+    summaries_to_target,
+    write_table_and_figure,
+)
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from fedcohort.randomness import generator
-from fedcohort.report.figure_runs import NotInStoreError
 from fedcohort.report.grouping import panel_title
 from fedcohort.report.palette import selector_styles
-from fedcohort.report.summary import Summary, summarise
+from fedcohort.report.summary import Summary
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
-    from fedcohort.simulation.store import Store
 
 SETTINGS = {
     "epochs": "local passes E",
@@ -38,7 +50,6 @@ SETTINGS = {
 SELECTOR, BASELINE = "dp3s", "fedavg"
 # MNIST, ξ = 1, rounds to 90 %: what the paper reports of its selector and of FedAvg.
 _PAPER = (62, 127)
-TARGET = 0.9
 _RESAMPLES = 2000
 
 
@@ -130,10 +141,8 @@ def _first_reached(
     return first
 
 
-def gain_rows(store: Store) -> list[dict[str, Any]]:
+def gain_rows(found: Sequence[Gain]) -> list[dict[str, Any]]:
     """Return the gains as a table, the largest first."""
-    summaries = summarise(store, store.targets() or TARGET)
-    found = sorted(gains(summaries), key=lambda g: -(g.gain or 0))
     names = sorted({name for g in found for name in g.rounds})
     return [
         {
@@ -148,14 +157,14 @@ def gain_rows(store: Store) -> list[dict[str, Any]]:
             "gain_low": None if g.low is None else round(g.low, 3),
             "gain_high": None if g.high is None else round(g.high, 3),
         }
-        for g in found
+        for g in sorted(found, key=lambda g: -(g.gain or 0))
     ]
 
 
 # -- the figure --------------------------------------------------------------------------------
 
 
-def regime_figure(summaries: Iterable[Summary]) -> Figure:
+def regime_figure(found: Sequence[Gain]) -> Figure:
     """Draw the gain against each setting that varies, and both selectors' rounds.
 
     Raises
@@ -163,18 +172,18 @@ def regime_figure(summaries: Iterable[Summary]) -> Figure:
     NotInStoreError
         When fewer than three settings have both selectors.
     """
-    found = _largest_map(gains(summaries))
-    varying = [n for n in SETTINGS if len({getattr(g.config, n) for g in found}) > 1]
+    shown = _largest_map(found)
+    varying = [n for n in SETTINGS if len({getattr(g.config, n) for g in shown}) > 1]
     figure = Figure(figsize=(2.1 * (len(varying) + 1) + 0.4, 2.5), layout="constrained")
     axes = figure.subplots(1, len(varying) + 1, squeeze=False)[0]
-    scales = list(dict.fromkeys(g.config.inputs for g in found))
+    scales = list(dict.fromkeys(g.config.inputs for g in shown))
     colours = {n: s["light"] for n, s in selector_styles(scales).items()}
     for axis, name in zip(axes, varying, strict=False):
-        _against(axis, name, found, colours)
+        _against(axis, name, shown, colours)
         axis.sharey(axes[0])
     axes[0].set_ylabel(f"rounds {BASELINE} / rounds {SELECTOR}")
-    _rounds(axes[-1], found, colours)
-    config = found[0].config
+    _rounds(axes[-1], shown, colours)
+    config = shown[0].config
     figure.suptitle(
         f"{panel_title(config.dataset, config.skew)}: what {SELECTOR} gains, by training setting",
         fontsize=9,
@@ -277,3 +286,19 @@ def _point(axis: Axes, x: float, y: float, g: Gain, colours: dict[str, str]) -> 
         linestyle="",
         zorder=2,
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table and the figure of a study."""
+    options = read_options(__doc__, arguments, table="gains.csv")
+    found = gains(summaries_to_target(options.study))
+    if not found:
+        raise NotInStoreError(
+            f"There are no gains in {options.study}: it has no setting with both {SELECTOR} and"
+            f" {BASELINE}. Run a study such as studies/regime.toml first."
+        )
+    write_table_and_figure("regime", gain_rows(found), lambda: regime_figure(found), options)
+
+
+if __name__ == "__main__":
+    run_script(main)
