@@ -20,9 +20,9 @@ from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.devices import find_device
-from fedcohort.simulation.execution import prepare_study, run_study
-from fedcohort.simulation.executors.here import here
-from fedcohort.simulation.executors.work import Executor
+from fedcohort.simulation.execution.here import here
+from fedcohort.simulation.execution.runner import prepare_study, run_study
+from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.planning import Entered
 from fedcohort.simulation.study import Study, study_of_runs
 

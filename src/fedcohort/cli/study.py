@@ -9,8 +9,8 @@ from rich.console import Console
 from fedcohort.cli.run import do_study
 from fedcohort.report.summary import summarise
 from fedcohort.report.table import results_table
-from fedcohort.simulation.executors.here import here
-from fedcohort.simulation.executors.work import Executor
+from fedcohort.simulation.execution.here import here
+from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.study import Study
 
 
@@ -45,11 +45,11 @@ def run_and_show_parts(
 def _executor(engine: str, workers: int | None) -> Executor:
     """Return who trains; imported only where it is used."""
     if engine == "ray":
-        from fedcohort.simulation.executors.on_ray import OnRay
+        from fedcohort.simulation.execution.on_ray import OnRay
 
         return OnRay(workers)
     if workers is not None and workers > 1:
-        from fedcohort.simulation.executors.processes import Processes
+        from fedcohort.simulation.execution.processes import Processes
 
         return Processes(workers)
     return here

@@ -8,8 +8,8 @@ import torch
 
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.devices import device_for
-from fedcohort.simulation.executors.here import here
-from fedcohort.simulation.executors.work import Executor, Work
+from fedcohort.simulation.execution.here import here
+from fedcohort.simulation.execution.work import Executor, Work
 from fedcohort.simulation.groups import groups_of
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.packing import packer

@@ -16,8 +16,8 @@ import torch
 from fedcohort.errors import FedcohortError, InvalidInputError, WorkerError
 from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.devices import find_device
-from fedcohort.simulation.executors.here import here
-from fedcohort.simulation.executors.work import Work
+from fedcohort.simulation.execution.here import here
+from fedcohort.simulation.execution.work import Work
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.progress import progress_of
 from fedcohort.simulation.store import Store

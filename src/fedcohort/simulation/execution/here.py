@@ -8,7 +8,7 @@ import torch
 
 from fedcohort.simulation.claims import Claim, ClaimLostError, Claims
 from fedcohort.simulation.devices import find_device
-from fedcohort.simulation.executors.work import Work, save_chunk
+from fedcohort.simulation.execution.work import Work, save_chunk
 from fedcohort.simulation.group_training import (
     SECONDS_BETWEEN_SAVES,
     GroupTraining,

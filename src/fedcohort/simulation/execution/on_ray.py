@@ -12,7 +12,7 @@ from typing import Any
 from fedcohort.errors import MissingPackageError
 from fedcohort.simulation.claims import Claim, ClaimLostError, Claims, Entry
 from fedcohort.simulation.devices import find_device
-from fedcohort.simulation.executors.work import Work, save_chunk
+from fedcohort.simulation.execution.work import Work, save_chunk
 from fedcohort.simulation.group_training import (
     SECONDS_BETWEEN_SAVES,
     Chunk,
