@@ -1,7 +1,7 @@
 """fedcohort: which clients train in each round of federated learning.
 
 The selectors and the k-DPP need NumPy and SciPy only; `simulate` and its `Results` need the
-simulator's packages (``pip install 'fedcohort[sim]'``), which are imported when they are first used.
+simulator's packages (``pip install 'fedcohort[sim]'``) and import them when first used.
 """
 
 from typing import TYPE_CHECKING, Any

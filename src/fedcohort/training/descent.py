@@ -53,7 +53,7 @@ class Descent:
             torch._foreach_mul_(self._mean, work.momentum)
             torch._foreach_add_(self._mean, gradients)
         else:
-            self._mean = [gradient.clone() for gradient in gradients]
+            self._mean = [g.clone() for g in gradients] if work.nesterov else gradients
         if work.nesterov:
             torch._foreach_add_(gradients, self._mean, alpha=work.momentum)
             return gradients

@@ -27,7 +27,7 @@ def uniform(key: Tensor, purpose: int, shape: tuple[int, ...]) -> Tensor:
     """Return numbers in [0, 1), float32 of `shape`, a function of key, purpose and place."""
     count = int(torch.Size(shape).numel())
     place = torch.arange(count, device=key.device).view(shape)
-    bits = mix(mix(key + mix(torch.tensor(purpose, device=key.device))) + mix(place))
+    bits: Tensor = mix(mix(key + mix(torch.tensor(purpose, device=key.device))) + mix(place))
     return ((bits >> 40) & ((1 << 24) - 1)).float() * 2.0**-24
 
 
@@ -100,8 +100,9 @@ def _attention_dropout(*args: Any, **kwargs: Any) -> bool:
     return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
 
 
-def draws_at_random(forward: Callable[[], Any]) -> bool:
+def draws_at_random(forward: Callable[[], object]) -> bool:
     """Run a forward pass in training mode, and tell whether dropout was drawn in it."""
-    with KeyedDropout(torch.zeros((), dtype=torch.int64)) as mode:
+    mode = KeyedDropout(torch.zeros((), dtype=torch.int64))
+    with mode:
         forward()
     return mode.draws > 0

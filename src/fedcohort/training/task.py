@@ -109,10 +109,12 @@ class Task:
         if self.name == "regression":
             residual, total, squares = counts
             spread = (squares - total.square() / samples).clamp(min=1e-300)
-            return (1 - residual / spread).mean()
+            fit: Tensor = 1 - residual / spread
+            return fit.mean()
         if self.name == "multilabel":
             hit, wrong, missed = counts
-            return 2 * hit / (2 * hit + wrong + missed).clamp(min=1)
+            f1: Tensor = 2 * hit / (2 * hit + wrong + missed).clamp(min=1)
+            return f1
         return counts[0] / samples
 
 
