@@ -92,8 +92,14 @@ def with_value(value, dtype=float):
     return x
 
 
+def with_two():
+    y = np.zeros((6, 3), dtype=np.uint8)
+    y[2, 1] = 2
+    return y
+
+
 REFUSALS = {
-    "lacks the array client:": {"client": None},
+    "lists clients but lacks the array client": {"client": None, "clients": np.array(["a"])},
     "lacks the arrays x, y:": {"x": None, "y": None},
     r"y has shape \(5,\) but x has 6 samples": {"y": np.arange(5)},
     r"client has shape \(7,\) but x has 6 samples": {"client": np.arange(7)},
@@ -102,7 +108,28 @@ REFUSALS = {
     r"x has an infinite value \(as float32\) in row 3:": {"x": with_value(-np.inf)},
     "infinite value .* in row 3: remove": {"x": with_value(1e300)},
     "x_test has NaN in row 3": {"x_test": with_value(np.nan), "y_test": np.zeros(6, dtype=int)},
-    "y has type float64: labels must be integers": {"y": np.ones(6)},
+    "y has type float64: labels must be integers": {"y": np.ones(6), "task": "classification"},
+    "task is 'guessing': it must be one of classification": {"task": "guessing"},
+    "inputs is 'sound': it must be one of image": {"inputs": "sound"},
+    "y has 3 different labels: the task binary has 2": {"task": "binary"},
+    "something else than 0 and 1 in row 2": {"y": with_two(), "task": "multilabel"},
+    "y has NaN in row 1: remove such samples": {"y": np.array([0, np.nan, 0, 0, 0, 0])},
+    r"y has shape \(6, 2, 2\) and type float64": {"y": np.ones((6, 2, 2))},
+    r"x has shape \(6, 9, 8, 3\), which reads as height": {"x": np.ones((6, 9, 8, 3))},
+    "is -1 in row 3: tokens must be 0 or more": {"x": with_value(-1, int)},
+    "x has type float64: tokens must be whole numbers": {"inputs": "tokens"},
+    "the task is next-token but x is no array of tokens": {"task": "next-token"},
+    r"y_test has shape \(6, 2\) but y \(6,\)": {
+        "y": np.ones(6),
+        "x_test": np.ones((6, 4)),
+        "y_test": np.ones((6, 2)),
+    },
+    "y has type <U1 but y_test int64": {
+        "y": np.array(list("abcabc")),
+        "x_test": np.ones((6, 4)),
+        "y_test": np.ones(6, dtype=int),
+    },
+    "the label 30 has no name: class_names has 2": {"class_names": np.array(["a", "b"])},
     "y is -2 in row 4: labels must be 0 or more": {"y": np.array([0, 1, 2, 0, -2, 0])},
     "x holds no sample": {"x": np.ones((0, 4)), "y": np.ones(0, int), "client": np.ones(0, int)},
     r"x has shape \(6,\)": {"x": np.ones(6)},
