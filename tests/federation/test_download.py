@@ -1,17 +1,13 @@
 import functools
 import gzip
 import hashlib
-import http.server
-import io
-import re
 import socket
 import struct
-import tarfile
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from local_sources import Mirror, npm_archive, program, put
 
 from fedcohort.errors import CorruptFileError, DatasetError, DownloadError, UnknownNameError
 from fedcohort.federation import datasets, fetch, load_dataset
@@ -61,75 +57,10 @@ def named(source):
     return datasets.NamedDataset(functools.partial(load_idx, source), (source,))
 
 
-class Mirror:
-    """A web server on loopback whose files, and manners, a test decides."""
-
-    def __init__(self, files, *, ranges=True, break_after=None):
-        self.requests = []
-        mirror = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                name = self.path.removeprefix("/")
-                asked = self.headers.get("Range")
-                mirror.requests.append((name, asked))
-                if name not in files:
-                    self.send_error(404)
-                    return
-                content, start = files[name], 0
-                if asked and ranges:
-                    start = int(re.fullmatch(r"bytes=(\d+)-", asked).group(1))
-                    if start >= len(content):
-                        self.send_response(416)
-                        self.send_header("Content-Range", f"bytes */{len(content)}")
-                        self.end_headers()
-                        return
-                    self.send_response(206)
-                    last = len(content) - 1
-                    self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
-                else:
-                    self.send_response(200)
-                body = content[start:]
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[:break_after])
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}/"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def serve():
-    mirrors = []
-
-    def start(files, **manners):
-        mirrors.append(Mirror(files, **manners))
-        return mirrors[-1]
-
-    yield start
-    for mirror in mirrors:
-        mirror.close()
-
-
 @pytest.fixture
 def cache(data_home):
     folder = user_cache() / "small"
     assert folder.is_relative_to(data_home)
-    return folder
-
-
-def put(folder: Path, files: dict[str, bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
     return folder
 
 
@@ -271,20 +202,6 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(data_home, serve):
 def test_only_known_data_sets_can_be_fetched():
     with pytest.raises(UnknownNameError, match="did you mean 'mnist'"):
         fetch("mnis")
-
-
-def program(data_home: Path, name: str, script: str) -> None:
-    path = put(data_home / "bin", {name: f"#!/bin/sh\n{script}\n".encode()}) / name
-    path.chmod(0o755)
-
-
-def npm_archive(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
 
 
 def test_npm_is_asked_when_no_mirror_answers(data_home, cache, serve):

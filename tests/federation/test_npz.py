@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedcohort.errors import CorruptFileError, InvalidInputError
-from fedcohort.federation import build_federation, load_dataset
+from fedcohort.federation import build_federation, has_own_clients, load_dataset
+from fedcohort.federation.memory import available_bytes
 
 
 def arrays(**changes):
@@ -225,3 +226,103 @@ def test_a_damaged_header_is_named_whatever_tool_stumbles_over_it(tmp_path, old,
             bad.writestr(name, good.read(name).replace(old, new, 1))
     with pytest.raises(CorruptFileError, match="truncated, damaged"):
         load_dataset(str(path))
+
+
+def test_without_clients_a_skew_divides_the_samples(tmp_path):
+    path = saved(tmp_path, client=None)
+    data = load_dataset(path)
+    assert data.client is None
+    assert not has_own_clients(path)
+    assert len(build_federation(data, skew="iid", clients=2)) == 2
+    assert has_own_clients(saved(tmp_path))
+    assert not has_own_clients(str(tmp_path / "nobody.npz"))
+
+
+def test_text_and_booleans_are_labels(tmp_path):
+    text = load_dataset(saved(tmp_path, y=np.array(["no", "yes", "no", "so", "no", "yes"])))
+    assert text.task == "classification"
+    assert text.class_names == ("no", "so", "yes")
+    assert text.y_train.tolist() == [0, 2, 0, 1, 0, 2]
+    flags = load_dataset(saved(tmp_path, y=np.array([True, False, True, True, False, True])))
+    assert flags.task == "classification"
+    assert flags.class_names == ("False", "True")
+    assert flags.y_train.tolist() == [1, 0, 1, 1, 0, 1]
+
+
+def test_named_classes_keep_their_order(tmp_path):
+    names = np.array(["zebra", "ant", "cow"])
+    data = load_dataset(saved(tmp_path, y=np.array([0, 1, 0, 0, 1, 1]), class_names=names))
+    assert data.classes == 3
+    assert data.class_names == ("zebra", "ant", "cow")
+    assert data.y_train.tolist() == [0, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("y", "said", "task", "dtype", "classes"),
+    [
+        (np.linspace(0, 1, 6), None, "regression", np.float32, 1),
+        (np.ones((6, 3)), None, "regression", np.float32, 3),
+        (np.arange(6), "regression", "regression", np.float32, 1),
+        (np.eye(6, 2, dtype=bool), None, "multilabel", np.uint8, 2),
+        (np.eye(6, 3, dtype=np.uint8), None, "multilabel", np.uint8, 3),
+        (np.eye(6, 3, dtype=np.int64), "multilabel", "multilabel", np.uint8, 3),
+        (np.array([3, 7, 3, 3, 7, 7]), "binary", "binary", np.int64, 2),
+    ],
+)
+def test_targets_by_their_type_or_by_what_the_file_says(tmp_path, y, said, task, dtype, classes):
+    data = load_dataset(saved(tmp_path, y=y, task=said))
+    assert (data.task, data.y_train.dtype, data.classes) == (task, dtype, classes)
+    assert data.y_train.shape == y.shape
+    assert data.y_test.shape == (0, *y.shape[1:])
+
+
+def test_whole_numbers_are_tokens_and_stay_as_they_are(tmp_path):
+    x = np.array([[5, 0, 2], [1, 1, 9]] * 3)
+    data = load_dataset(saved(tmp_path, x=x))
+    assert (data.inputs, data.task, data.scale) == ("tokens", "classification", 1.0)
+    assert data.x_train.dtype == np.int64
+    assert np.array_equal(data.x_train, x)
+    table = load_dataset(saved(tmp_path, x=x, inputs="table"))
+    assert (table.inputs, table.x_train.dtype) == ("table", np.float32)
+    small = load_dataset(saved(tmp_path, x=x.astype(np.uint8), inputs="tokens"))
+    assert (small.x_train.dtype, small.scale, small.vocabulary) == (np.uint8, 1.0, 10)
+
+
+@pytest.mark.parametrize("y", [np.arange(6), np.ones((6, 4), np.int32)])
+def test_next_tokens_share_the_vocabulary_with_the_samples(tmp_path, y):
+    x = np.zeros((6, 4), dtype=np.int32)
+    x[2, 2] = 11
+    data = load_dataset(saved(tmp_path, x=x, y=y, task="next-token"))
+    assert (data.classes, data.vocabulary, data.y_train.dtype) == (12, 12, np.int64)
+    assert np.array_equal(data.y_train, y)
+
+
+def test_test_samples_may_belong_to_clients(tmp_path):
+    tests = {"x_test": np.ones((2, 4)), "y_test": np.array([10, 30])}
+    same = load_dataset(saved(tmp_path, **tests, client_test=np.array(["c", "a"])))
+    assert same.test_client_names == same.client_names
+    assert same.test_client.tolist() == [2, 0]
+    others = load_dataset(saved(tmp_path, **tests, client_test=np.array(["z", "a"])))
+    assert others.test_client_names == ("a", "z")
+    assert others.test_client.tolist() == [1, 0]
+
+
+def test_a_file_that_unfolds_to_more_than_there_is_room_for_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "mine.npz"
+    np.savez_compressed(path, **arrays(x=np.zeros((6, 100_000))))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr("fedcohort.federation.memory.available_bytes", lambda: 5_000_000)
+    with pytest.raises(InvalidInputError, match=r"unfolds to 7\.2 MB, more than the 5\.0 MB that"):
+        load_dataset(str(path))
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "10000000")
+    assert load_dataset(str(path)).x_train.shape == (6, 100_000)
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "1000")
+    with pytest.raises(InvalidInputError, match=r"more than the 1\.0 kB that FEDCOHORT_MAX_BYTES"):
+        load_dataset(str(path))
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "plenty")
+    with pytest.raises(InvalidInputError, match="'plenty': it must be a whole number of bytes"):
+        load_dataset(str(path))
+
+
+def test_this_machine_says_how_much_memory_it_has():
+    assert available_bytes() is None or available_bytes() > 10**7
