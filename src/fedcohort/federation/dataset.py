@@ -197,7 +197,7 @@ class Dataset:
                 f"x_train has shape {x.shape} and type {x.dtype}",
                 f"{self.inputs} samples have {dimensions} axes, none empty, of {'/'.join(types)}",
             )
-        if test.shape[1:] != x.shape[1:] or test.dtype != x.dtype:
+        if test.shape[1:] != x.shape[1:] or test.dtype.name not in types:
             self._refuse(
                 f"x_test has samples of shape {test.shape[1:]} ({test.dtype}) but x_train of "
                 f"{x.shape[1:]} ({x.dtype})",
