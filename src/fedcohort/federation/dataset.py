@@ -112,12 +112,12 @@ class Dataset:
 
         return from_partitions(partitions, **options)
 
-    @property
+    @functools.cached_property
     def mean(self) -> float:
         """Mean of all training values together after division by `scale` (MNIST: 0.1307)."""
         return float(self._overall[0][0])
 
-    @property
+    @functools.cached_property
     def std(self) -> float:
         """Their standard deviation (MNIST: 0.3081), or 1 where all values are equal."""
         return float(self._overall[1][0])
