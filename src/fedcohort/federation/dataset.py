@@ -171,7 +171,7 @@ class Dataset:
         if self.task == "regression":
             if y.size != len(y):
                 return None
-            inner = np.linspace(0, 1, _QUANTILE_BINS + 1)[1:-1]
+            inner = np.arange(1, _QUANTILE_BINS) / _QUANTILE_BINS
             edges = np.quantile(y.ravel().astype(np.float64), inner)
             return np.searchsorted(edges, y.ravel(), side="right").astype(np.int64)
         sets, groups = np.unique(np.packbits(y.astype(bool), axis=1), axis=0, return_inverse=True)
