@@ -5,8 +5,8 @@ The protocol is LEAF's, on the plays in Karpathy's ``tinyshakespeare``:
 - a client is a role, and its text its speeches in the order of the plays, each on a new line;
 - the first 80 % of a role's characters are for training and the rest for testing;
 - a sample is a window of 80 characters inside one of these parts, and its target the character
-  that follows. A window begins at every eighth character (LEAF: at every one), so that the whole
-  can be trained on without a cluster;
+  that follows. A window begins at every eighth character (LEAF: at every one), which
+  makes an eighth as many samples;
 - roles with fewer than 64 samples are left out, and so are those without a test sample.
 
 The text has no names of plays: roles of one name in several plays (``First Citizen``) are one.
