@@ -31,7 +31,8 @@ class Federation:
     partition : Partition
         Which training samples each client holds.
     label_counts : int64 array, shape [C, N]
-        Each client's samples by class.
+        Each client's samples by class, or by label group where targets are not classes (see
+        `Dataset.label_groups`); N is 0 where there are none.
     """
 
     dataset: Dataset
@@ -109,7 +110,7 @@ def build_federation(
         raise PartitionError(f"Say over how many clients {dataset.name} is to be divided.")
     else:
         partition = _divide(
-            dataset.y_train,
+            _labels_to_divide(dataset, spec),
             clients,
             spec,
             generator(seed, "partition"),
@@ -117,8 +118,23 @@ def build_federation(
             size_spread,
             reuse,
         )
-    counts = partition.label_counts(dataset.y_train, dataset.classes)
-    return Federation(dataset, partition, counts)
+    return Federation(dataset, partition, _label_counts(dataset, partition))
+
+
+def _label_counts(dataset: Dataset, partition: Partition) -> IntArray:
+    if dataset.label_groups is None:
+        return np.zeros((len(partition), 0), dtype=np.int64)
+    return partition.label_counts(dataset.label_groups, dataset.groups)
+
+
+def _labels_to_divide(dataset: Dataset, spec: PartitionSpec) -> IntArray:
+    if dataset.label_groups is not None:
+        return dataset.label_groups
+    if spec.kind != "iid":
+        raise PartitionError(
+            f"{dataset.name} has no classes that clients could differ by: take the skew iid."
+        )
+    return np.zeros(len(dataset.x_train), dtype=np.int64)
 
 
 def _divide(
