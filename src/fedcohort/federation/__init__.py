@@ -3,7 +3,7 @@
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.datasets import DATASETS, load_dataset
 from fedcohort.federation.download import Progress, fetch
-from fedcohort.federation.federation import Federation, build_federation
+from fedcohort.federation.federation import Federation, brings_clients, build_federation
 from fedcohort.federation.npz import load_npz
 from fedcohort.federation.partitions import (
     Partition,
@@ -26,6 +26,7 @@ __all__ = [
     "PartitionSpec",
     "Progress",
     "Source",
+    "brings_clients",
     "build_federation",
     "fetch",
     "load_dataset",
