@@ -20,6 +20,7 @@ from fedcohort.cli.timing import time_left
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.content import study_with_content
 from fedcohort.simulation.driver import Worker, load_datasets
 from fedcohort.simulation.engine import device_for, find_device
 from fedcohort.simulation.ledger import Entered, Ledger
@@ -45,7 +46,7 @@ def run_and_show(
     """Run what the folder does not hold yet, then print a table or a JSON document."""
     study = study_of_runs(configs, target)
     notices = Console(stderr=True)
-    with do_study(study, out, notices, device=device) as store:
+    with do_study(study, out, notices, device=device) as (store, study):
         summaries = summarise(store, target, study.configs)
         if json:
             typer.echo(json_module.dumps(to_json(summaries, target)))
@@ -78,8 +79,8 @@ def do_study(
     engine: str = "local",
     stop_after: float | None = None,
     logs: Sequence[str] = (),
-) -> Iterator[Store]:
-    """Do a study and yield its store when it is finished.
+) -> Iterator[tuple[Store, Study]]:
+    """Do a study and yield its store, and the study as it stands there, when it is finished.
 
     Parameters
     ----------
@@ -103,10 +104,11 @@ def do_study(
         Where to log to besides.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
-    wanted = study.only(parts).configs if parts else study.configs
-    where = device_for(wanted, device)
+    where = device_for((study.only(parts) if parts else study).configs, device)
     # All that can be wrong with the input is found before the folder is made.
     datasets = load_datasets(study.configs)
+    study = study_with_content(study, datasets)
+    wanted = study.only(parts).configs if parts else study.configs
     with open_logs(logs) as log, Store(out) as store:
         before = sum(store.is_done(config.key) for config in wanted)
         ledger = Ledger(store)
@@ -152,7 +154,7 @@ def do_study(
             said = f"Stopped. All finished rounds are saved; to go on: {command}"
             notices.print(said, soft_wrap=True, highlight=False)
             raise typer.Exit(INTERRUPTED if wished else UNFINISHED)
-        yield store
+        yield store, study
 
 
 def _say_what_is_there(

@@ -35,7 +35,7 @@ def run_and_show(
         engine=engine,
         stop_after=stop_after,
         logs=logs,
-    ) as store:
+    ) as (store, study):
         done = study.only(parts) if parts else study
         Console().print(results_table(summarise(store, store.targets(), done.configs)))
         folder = shlex.quote(str(out))

@@ -16,7 +16,7 @@ from fedcohort.errors import MissingPackageError
 from fedcohort.report.files import whole_file
 from fedcohort.report.leaderboard import standing_rows
 from fedcohort.report.regime import gain_rows
-from fedcohort.report.summary import Summary, summarise
+from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run_rows(store: Store) -> Iterator[Row]:
         facts = store.facts(config.key)
         yield {
             "run": config.key,
-            **dataclasses.asdict(config),
+            **shown_settings(config, facts["clients"]),
             "done": store.is_done(config.key),
             **{
                 name: facts.get(name)
@@ -84,30 +84,10 @@ def run_rows(store: Store) -> Iterator[Row]:
 def summary_rows(store: Store) -> Iterator[Row]:
     """Yield one row a selector and setting, over its seeds."""
     for summary in summarise(store, store.targets()):
-        config, interval = summary.config, summary.interval
+        interval = summary.interval
+        shown = shown_settings(summary.config, summary.participation.shape[1])
         yield {
-            "dataset": config.dataset,
-            "skew": config.skew,
-            "selector": config.selector,
-            "profile": config.profile,
-            "init": config.init,
-            "clients": config.clients,
-            "cohort": config.cohort,
-            "model": config.model,
-            "inputs": config.inputs,
-            "epochs": config.epochs,
-            "batch_size": config.batch_size,
-            "lr": config.lr,
-            "momentum": config.momentum,
-            "proximal": config.proximal,
-            "server": config.server,
-            "size_spread": config.size_spread,
-            "availability": config.availability,
-            "dropout": config.dropout,
-            "speed_spread": config.speed_spread,
-            "deadline": config.deadline,
-            "over_selection": config.over_selection,
-            "precision": config.precision,
+            **{name: value for name, value in shown.items() if name not in ("rounds", "seed")},
             "seeds": len(summary.seeds),
             "unfinished": summary.unfinished,
             "rounds": summary.rounds,

@@ -9,6 +9,7 @@ import torch
 
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.content import study_with_content
 from fedcohort.simulation.engine import device_for
 from fedcohort.simulation.ledger import Claim, ClaimLostError, GroupState, Ledger
 from fedcohort.simulation.logs import Log
@@ -80,11 +81,12 @@ def simulate(
     """
     where = device_for(configs, device)
     if datasets is None:
-        datasets = load_datasets(c for c in configs if not store.is_done(c.key))
+        datasets = load_datasets(configs)
+    study = study_with_content(study_of_runs(configs), datasets)
     ledger = Ledger(store)
-    ledger.enter(study_of_runs(configs), packer(datasets, where))
+    ledger.enter(study, packer(datasets, where))
     worker = Worker(ledger, datasets, where, report=report, stop=stop)
-    return worker.work(ledger.groups_of(configs))
+    return worker.work(ledger.groups_of(study.configs))
 
 
 @dataclasses.dataclass

@@ -28,6 +28,7 @@ from fedcohort.simulation.capacity import affordable_passes, completed_passes
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.setting import (
     DeviceData,
+    client_count,
     client_profiles,
     federation_of,
     initial_model,
@@ -552,7 +553,7 @@ class Lockstep:
 def _workload(configs: Sequence[RunConfig], dataset: Dataset) -> Workload:
     """Return what the runs train with, before their federations are known."""
     shared = configs[0]
-    samples = shared.samples_per_client or -(-len(dataset.y_train) // shared.clients)
+    samples = shared.samples_per_client or -(-len(dataset.y_train) // client_count(shared, dataset))
     return Workload(
         input_shape=dataset.x_train.shape[1:],
         classes=dataset.classes,

@@ -15,7 +15,7 @@ from fedcohort.federation import Dataset
 from fedcohort.selection import Need
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.ledger import Pack
-from fedcohort.simulation.setting import initial_model
+from fedcohort.simulation.setting import client_count, initial_model
 
 _FLOAT_BYTES = 4
 # More runs at once do not train faster, and an interruption would cost more of them.
@@ -77,7 +77,7 @@ def _split(
     trained = saved = math.inf
     for config in configs:
         training = _training_bytes(config, dataset, weight, activations)
-        state = _state_bytes(config, weight)
+        state = _state_bytes(config, weight, client_count(config, dataset))
         full = trained + training > memory or saved + state > _MOST_STATE
         if full or len(parts[-1]) == most:
             parts.append([])
@@ -102,7 +102,7 @@ def _turn(config: RunConfig) -> int:
 
 def _samples(config: RunConfig, dataset: Dataset) -> float:
     """Return how many samples a run passes through the model in a round, about."""
-    size = config.samples_per_client or len(dataset.y_train) / config.clients
+    size = config.samples_per_client or len(dataset.y_train) / client_count(config, dataset)
     evaluated = (config.eval_samples or len(dataset.y_train)) + len(dataset.y_test)
     # A forward pass is a third of a training step.
     return config.cohort * config.epochs * size + evaluated / config.eval_every / 3
@@ -110,20 +110,20 @@ def _samples(config: RunConfig, dataset: Dataset) -> float:
 
 def _training_bytes(config: RunConfig, dataset: Dataset, weight: int, activations: int) -> float:
     """Return the memory that one run needs on the device, about."""
-    size = config.samples_per_client or len(dataset.y_train) / config.clients
+    size = config.samples_per_client or len(dataset.y_train) / client_count(config, dataset)
     batch = min(config.batch_size or size, size)
     training = config.cohort * (_COPIES_OF_A_MODEL * weight + batch * activations)
     return max(training, _EVALUATED_AT_ONCE * activations)
 
 
-def _state_bytes(config: RunConfig, weight: int) -> float:
+def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
     """Return the size of one run's checkpoint, about."""
     needs = config.make_selector().needs
     models = 1
     if Need.UPDATE in needs:
-        models += config.clients
+        models += clients
     if Need.PROFILE in needs and config.profile != "fc1":
-        models += config.clients
+        models += clients
     return models * weight
 
 

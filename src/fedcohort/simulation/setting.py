@@ -104,6 +104,11 @@ def federation_of(config: RunConfig, dataset: Dataset) -> Federation:
     return federation
 
 
+def client_count(config: RunConfig, dataset: Dataset) -> int:
+    """Return how many clients a run has: the data set's own, or what `config` says."""
+    return len(dataset.client_names) if config.clients is None else config.clients
+
+
 def order_keys(seed: int, round_: int, clients: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the keys int64 [m] that decide in which order clients visit their samples."""
     return hashed_keys(seed, "data order", round_, clients)
