@@ -132,7 +132,10 @@ class Setting:
         """Return a value as the command line takes it."""
         if value is None and self.none:
             return self.none[0]
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        if not isinstance(value, float):
+            return str(value)
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
 
     def from_toml(self, raw: Any) -> Any:
         """Return the value that a study file says: equal runs must be written alike."""

@@ -21,7 +21,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
 
 from fedcohort import list_selectors, make_selector
-from fedcohort.cli.parsing import count_or_all
 from fedcohort.dpp import KDPP
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
@@ -32,7 +31,7 @@ from fedcohort.metrics import gemd
 from fedcohort.privacy import Promise
 from fedcohort.selection import Need, Outcome
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.config import parse_selector
+from fedcohort.simulation.config import SETTINGS, parse_selector
 from fedcohort.simulation.seeds import parse_seeds
 from fedcohort.simulation.study import parse_study
 from fedcohort.simulation.system import parse_availability
@@ -237,8 +236,8 @@ def words(reader):
         name, parameters = parse_selector(text)
         make_selector(name, **parameters)
     else:
-        count = count_or_all("--batch-size", text, "full")
-        assert count is None or count >= 0
+        count = SETTINGS["batch_size"].from_text(text)
+        assert count is None or type(count) is int
 
 
 def studies(reader):

@@ -19,13 +19,14 @@ _INTRODUCTION = """\
 src/fedcohort/simulation/config.py instead. -->
 
 What a run can be told. Each is an option of `fedcohort run` (`--batch-size 32`), a key of a
-[study file](studies.md) (`batch_size = 32`, or a list of values) and an argument of `RunConfig`. Two are not
-called the same everywhere: `fedcohort run` takes `--selector` several times, and it and study files name
-`seeds`, such as `0..9`, where a run has one `seed`. Besides, both take a `target`: the training
-accuracy that reports count rounds to, above 0 and at most 1.
+[study file](studies.md) (`batch_size = 32`, or a list of values) and an argument of `RunConfig`.
+Two have other names in places: `fedcohort run` takes `--selector` several times, and it and study
+files name `seeds`, such as `0..9`, where a run has one `seed`. Both also take a `target`: the
+training accuracy that reports count rounds to, above 0 and at most 1.
 
-Where a word stands for no value (`full`, `all`, …), Python says `None`. Settings marked ° say how data are divided over
-clients: for data that have clients of their own (a `.npz` file), giving one is refused.
+Where a word stands for no value (`full`, `all`, …), Python says `None`. Settings marked ° say how
+data are divided over clients: for data that have clients of their own (a `.npz` file), giving one
+is refused.
 """
 
 
