@@ -7,7 +7,6 @@ from fedcohort.errors import FedcohortError, InvalidParameterError, UnknownNameE
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.config import SETTINGS, parse_selector
 
-
 # Another valid value of every setting, and what else a run needs to take it.
 CHANGED = {
     "dataset": "mnist",
