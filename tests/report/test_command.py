@@ -44,3 +44,12 @@ def test_data_with_clients_of_their_own_are_not_divided_again(store, copy_runs):
     assert "--dataset my.npz --cohort 5" in command
     assert "--skew" not in command
     assert "--clients" not in command
+
+
+def test_data_that_were_replaced_cannot_be_trained_on_again(store, copy_runs):
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, content="a" * 16))
+    for config in store.configs():
+        changed.begin(config, store.facts(config.key), store.federation(config))
+        changed.save({config.key: store.records(config.key)}, done=True)
+    (command,) = redo_commands(summarise(changed, None), "out")
+    assert command.count("--selector") == 2

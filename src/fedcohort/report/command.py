@@ -19,10 +19,11 @@ def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
     out : str
         The folder to name.
     """
-    shared: dict[tuple[tuple[str, ...], tuple[int, ...], float | None], list[str]] = {}
+    shared: dict[tuple[tuple[str, ...], tuple[int, ...], float | None], dict[str, None]] = {}
     for summary in summaries:
         what = _options(summary.config), summary.seeds, summary.target
-        shared.setdefault(what, []).append(summary.selector)
+        # Once, even if its data or its code were replaced: only what is there now can be done.
+        shared.setdefault(what, {})[summary.selector] = None
     commands = []
     for (options, seeds, target), selectors in shared.items():
         words = ["fedcohort", "run", *options]

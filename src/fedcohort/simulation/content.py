@@ -104,12 +104,13 @@ def _of_model(name: str, model: nn.Module) -> str:
     values = [*model.named_parameters(), *model.named_buffers()]
     shapes = [f"{key} {list(value.shape)} {value.dtype}" for key, value in values]
     owners: list[object] = [c for part in model.modules() for c in type(part).__mro__]
+    texts = [repr(model), *shapes]
     module, _, factory = name.rpartition(":")
     if module.endswith(".py"):
-        return _digest([Path(module).read_text("utf-8"), repr(model), *shapes, *_sources(owners)])
-    if module:
+        texts.append(Path(module).read_text("utf-8"))
+    elif module:
         owners += [imported := importlib.import_module(module), getattr(imported, factory)]
-    return _digest([repr(model), *shapes, *_sources(owners)])
+    return _digest([*texts, *_sources(owners)])
 
 
 def _sources(owners: Iterable[object]) -> list[str]:
