@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,16 @@ try:
     from torch import nn
 
     from fedcohort.federation import Dataset
-    from fedcohort.report.export import round_rows
-    from fedcohort.report.summary import summarise, summary_row
+    from fedcohort.report.export import rounds_of, summary_row
+    from fedcohort.report.grouping import group_runs
+    from fedcohort.report.summary import summarise
     from fedcohort.simulation import RunConfig, Store
     from fedcohort.simulation.execution.here import here
     from fedcohort.simulation.execution.processes import Processes
     from fedcohort.simulation.execution.runner import prepare_study, run_study
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
+    from fedcohort.simulation.progress import Progress
     from fedcohort.simulation.study import study_of_runs
 except ImportError as error:
     raise MissingPackageError("fedcohort.simulate", "sim", error) from error
@@ -83,12 +85,18 @@ def simulate(
     >>> results.rounds.groupby("selector").gemd.mean().idxmin()
     'match'
     """
-    materials = Materials()
+    datasets: dict[str, Dataset] = {}
+    factories: dict[str, ModelFactory] = {}
     if isinstance(dataset, Dataset):
-        dataset = materials.give_dataset(dataset)
-        settings.setdefault("skew", materials.natural_skew(dataset))
+        # A name of its own, since the arrays may be others than those that the name stands for.
+        given, dataset = dataset, f"{dataset.name} (object)"
+        datasets[dataset] = given
+        if given.client is not None:
+            settings.setdefault("skew", "natural")
     if not isinstance(model, str):
-        model = materials.give_model(model)
+        factory, model = model, f"{model.__module__}:{model.__qualname__}"
+        factories[model] = factory
+    materials = Materials(datasets, factories)
     specs = [chosen if isinstance(chosen, str) else spec_of(chosen) for chosen in selectors]
     configs = [
         RunConfig(dataset=dataset, model=model, selector=spec, seed=int(seed), **settings)
@@ -96,19 +104,25 @@ def simulate(
         for seed in seeds
     ]
     prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
-    with ExitStack() as stack:
-        folder = _Folder(out)
-        store = stack.enter_context(Store(folder.path))
-        report: Callable[[Any], None] = lambda _: None
-        if progress:
-            from rich.console import Console
-
-            from fedcohort.report.live import live_progress
-
-            report = stack.enter_context(live_progress(Console(stderr=True), lines=True))
-        executor = Processes(workers) if workers > 1 else here
+    folder = _Folder(out)
+    executor = Processes(workers) if workers > 1 else here
+    with Store(folder.path) as store, _shown(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
     return Results(folder, prepared.wanted)
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Callable[[Progress], None]]:
+    """Yield what shows progress, if it is to be shown."""
+    if not progress:
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    from fedcohort.report.live import live_progress
+
+    with live_progress(Console(stderr=True), lines=True) as show:
+        yield show
 
 
 class Results:
@@ -139,11 +153,12 @@ class Results:
         """One row per run and round: selector, seed, settings that differ, scores, GEMD, bytes."""
         import pandas as pd
 
-        named = {config.key: _names(config, self._configs) for config in self._configs}
+        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
         with Store.existing(self.folder) as store:
             rows = [
-                named[row["run"]] | {name: v for name, v in row.items() if name != "run"}
-                for row in round_rows(store, self._configs)
+                {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
+                for c in self._configs
+                for row in rounds_of(store, c)
             ]
         return pd.DataFrame(rows)
 
@@ -159,7 +174,8 @@ class Results:
 
         with Store.existing(self.folder) as store:
             found = summarise(store, target, self._configs)
-        return pd.DataFrame([summary_row(summary) for summary in found])
+        rows = ({"selector": summary.label, **summary_row(summary)} for summary in found)
+        return pd.DataFrame(rows).dropna(axis="columns", how="all").set_index("selector")
 
     def plot(self, score: str = "test_accuracy", ax: Axes | None = None) -> Axes:
         """Draw the mean of a score over the seeds, one line per selector, with its range.
@@ -206,7 +222,7 @@ class Results:
         return f"Results({runs} runs of {selectors} in {str(self.folder)!r})"
 
     def _repr_html_(self) -> str:
-        return str(self.summary()._repr_html_())  # type: ignore[operator]
+        return str(self.summary()._repr_html_())
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedcohort.errors import CorruptFileError, InvalidInputError
+from fedcohort.errors import CorruptFileError, InvalidInputError, PartitionError
 from fedcohort.federation import build_federation, has_own_clients, load_dataset
 from fedcohort.federation.memory import available_bytes
 
@@ -38,16 +38,31 @@ def test_labels_and_clients_become_numbers_and_keep_their_names(tmp_path):
     assert len(data.x_test) == len(data.y_test) == 0
 
 
-def test_the_federation_is_the_files_own_whatever_skew_says(tmp_path):
+def test_the_federation_is_the_files_own(tmp_path):
     data = load_dataset(saved(tmp_path))
-    for skew in ("natural", "1"):
-        federation = build_federation(data, skew=skew, clients=50, seed=3)
+    for skew in ("natural", None):
+        federation = build_federation(data, skew=skew, seed=3)
         assert len(federation) == 3
         assert federation.client_names == ("a", "b", "c")
         assert federation.partition.of(0).tolist() == [1, 4, 5]
         assert federation.label_counts.tolist() == [[0, 0, 3], [2, 0, 0], [0, 1, 0]]
-    with pytest.raises(InvalidInputError, match="come from the data set itself"):
-        build_federation(data, skew="natural", samples_per_client=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"skew": "1"}, "leave out skew 1"),
+        ({"clients": 3}, "leave out clients 3"),
+        ({"samples_per_client": 2}, "leave out samples per client 2"),
+        ({"size_spread": 0.5}, "leave out size spread 0.5"),
+        ({"reuse": True}, "leave out reuse"),
+        ({"skew": "iid", "clients": 7}, "leave out skew iid and clients 7"),
+    ],
+)
+def test_a_file_with_clients_is_not_divided_another_way(tmp_path, given, named):
+    data = load_dataset(saved(tmp_path))
+    with pytest.raises(PartitionError, match=rf"mine\.npz has clients of its own.*{named}\.$"):
+        build_federation(data, **given)
 
 
 def test_integer_clients_with_gaps_are_fine_and_sorted_as_numbers(tmp_path):

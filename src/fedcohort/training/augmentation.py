@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedcohort.errors import InvalidParameterError
 from fedcohort.training.keyed import uniform
 
 # Purposes of draws, apart from those of dropout, which count up from 1.
@@ -55,20 +54,9 @@ class Augmentation:
         return x
 
 
-def parse_augmentation(text: str) -> Augmentation | None:
-    """Read ``none``, ``flip``, ``crop:4`` or ``crop:4,flip``."""
-    if text == "none":
+def read_augmentation(text: str) -> Augmentation | None:
+    """Read ``none``, ``flip``, ``crop:4`` or ``crop:4,flip``, which the run's setting checked."""
+    words = dict(word.partition(":")[::2] for word in text.split(","))
+    if "none" in words:
         return None
-    crop, flip = 0, False
-    for word in text.split(","):
-        kind, _, number = word.strip().partition(":")
-        if kind == "flip" and not number:
-            flip = True
-        elif kind == "crop" and number.isdigit() and 0 < int(number) <= 64:
-            crop = int(number)
-        else:
-            raise InvalidParameterError(
-                f"augment of the run must be none, flip, crop:PIXELS or crop:PIXELS,flip, not"
-                f" {text!r}."
-            )
-    return Augmentation(crop, flip)
+    return Augmentation(int(words.get("crop", 0)), "flip" in words)

@@ -88,6 +88,10 @@ class Jobs:
         return Jobs(*(getattr(self, field.name)[part] for field in dataclasses.fields(self)))
 
 
+_NOTHING = torch.zeros(0, dtype=torch.int64)
+NO_JOBS = Jobs(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING.double())
+
+
 @dataclasses.dataclass(frozen=True)
 class LocalProblem:
     """The local trainings of one round: everything that a trainer needs to know.
