@@ -20,9 +20,17 @@ class SlowPathWarning(UserWarning):
 
 
 class Accelerator(Protocol):
-    """What the package of an accelerator offers."""
+    """What the package of an accelerator offers.
 
-    def takes(self, problem: LocalProblem) -> bool:
+    Attributes
+    ----------
+    ANY_MODEL : bool
+        Whether it is for models of all kinds; those that are for some kind are asked first.
+    """
+
+    ANY_MODEL: bool
+
+    def takes(self, problem: LocalProblem, precision: str) -> bool:
         """Tell whether it can train a model on its device, and is worth it."""
         ...
 
@@ -45,7 +53,7 @@ def choose_trainer(problem: LocalProblem, precision: str) -> Trainer:
         What is multiplied; the weights themselves are float32 always. A CPU has float32 alone.
     """
     for accelerator in _accelerators():
-        if accelerator.takes(problem):
+        if accelerator.takes(problem, precision):
             return accelerator.trainer(problem, precision)
     if problem.device.type == "cpu" or problem.traits.mixes:
         return PER_CLIENT
@@ -65,7 +73,8 @@ def _warn_of_the_slow_path(model: nn.Module) -> None:
 
 @functools.cache
 def _accelerators() -> tuple[Accelerator, ...]:
-    """Import every accelerator there is, in the order of their names."""
+    """Import every accelerator there is, in the order in which they are asked."""
     folders = pkgutil.iter_modules(accelerators.__path__, f"{accelerators.__name__}.")
     names = sorted(folder.name for folder in folders if folder.ispkg)
-    return tuple(cast(Accelerator, importlib.import_module(name)) for name in names)
+    found = [cast(Accelerator, importlib.import_module(name)) for name in names]
+    return tuple(sorted(found, key=lambda accelerator: accelerator.ANY_MODEL))

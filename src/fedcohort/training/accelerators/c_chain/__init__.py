@@ -15,8 +15,10 @@ from fedcohort.training.trainer import Trainer
 # 7 times as fast as one client per core, at 5 million (the paper's CNN) they are level.
 _LARGEST_MODEL = 2_000_000
 
+ANY_MODEL = False
 
-def takes(problem: LocalProblem) -> bool:
+
+def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
     """Take plain SGD on classes of small chains on a CPU, where there is a C compiler."""
     if problem.device.type != "cpu" or not problem.is_plain:
         return False

@@ -10,8 +10,10 @@ from fedcohort.training.modules import named_state
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
+ANY_MODEL = True
 
-def takes(problem: LocalProblem) -> bool:
+
+def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
     """Take SGD in batches of models without buffers, dropout or frozen parameters, on a GPU."""
     work = problem.work
     if problem.device.type != "cuda" or problem.traits.draws:

@@ -32,11 +32,6 @@ class FlatLayout:
             rows.append((_ordered(values) if len(shape) == 4 else values).flatten(1))
         return torch.cat(rows, dim=1)
 
-    def gradients(self, gradients: tuple[Tensor, ...]) -> Tensor:
-        """Return the gradients of all parameters as one row, [n]."""
-        rows = (_ordered(g) if g.dim() == 4 else g for g in gradients)
-        return torch.cat([row.reshape(-1) for row in rows])
-
     def views(self, row: Tensor) -> Parameters:
         """Return the parameters of one row [n], as views of it."""
         return {name: values[0] for name, values in self.unflatten(row[None]).items()}

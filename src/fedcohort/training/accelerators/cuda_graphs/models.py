@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,8 +18,10 @@ from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters
 from fedcohort.training.task import Task
 
 # Clients that train side by side: enough to fill a GPU with small batches.
-_SLOTS = 10
+_SLOTS = 20
 _EVALUATED_AT_ONCE = 2500
+
+_Models = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
 
 class GraphedModels:
@@ -85,16 +87,16 @@ class GraphedModels:
     ) -> tuple[Tensor, Tensor]:
         """Return the score and the mean loss of R models on the same data, float64 [R] each."""
         model.eval()
-        samples = len(data[1])
+        samples, rows = len(data[1]), self._layout.flatten(stacked)
         scores, losses = [], []
-        for r in range(len(next(iter(stacked.values())))):
-            own = {name: values[r] for name, values in stacked.items()}
+        for r in range(len(rows)):
+            own = self._layout.views(rows[r].to(self._dtype))
             counts, lost = [], []
             for x, y in zip(*(torch.split(d, _EVALUATED_AT_ONCE) for d in data), strict=True):
-                with _products(x.device, self._dtype):
-                    outputs = output_of(functional_call(model, own, (_channels_last(x),)))
-                counts.append(task.counts(outputs.float(), y))
-                lost.append(task.losses(outputs.float(), y).double().sum())
+                result = functional_call(model, own, (_as_input(x, self._dtype),))
+                outputs = output_of(result).float()
+                counts.append(task.counts(outputs, y))
+                lost.append(task.losses(outputs, y).double().sum())
             scores.append(task.score_of(torch.stack(counts).sum(0), samples))
             losses.append(torch.stack(lost).sum() / samples)
         return torch.stack(scores), torch.stack(losses)
@@ -138,18 +140,24 @@ def _ends(queues: list[list[int]], counts: list[int]) -> list[list[tuple[int, in
 class _Slot:
     """One place where clients are trained, one after the other."""
 
-    def __init__(self, layout: FlatLayout, steps: int, batch: int, device: torch.device) -> None:
-        self.row = torch.zeros(layout.size, device=device)
-        self.parameters = {
-            name: view.requires_grad_() for name, view in layout.views(self.row).items()
-        }
-        self.first = torch.zeros_like(self.row)
-        self.velocity = torch.zeros_like(self.row)
+    def __init__(
+        self, layout: FlatLayout, dtype: torch.dtype, steps: int, batch: int, device: torch.device
+    ) -> None:
+        self._rows = torch.zeros(3, layout.size, device=device)
+        # What is multiplied: a copy of the master in the working precision.
+        self._work = torch.zeros(layout.size, dtype=dtype, device=device)
+        self.working = {n: view.requires_grad_() for n, view in layout.views(self._work).items()}
+        self._views = [list(layout.views(row).values()) for row in self._rows]
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.turn = torch.zeros(1, dtype=torch.int64, device=device)
         self.sample = torch.zeros(steps, batch, dtype=torch.int64, device=device)
         self.count = torch.zeros(steps, dtype=torch.int64, device=device)
         self.key = torch.zeros(steps, dtype=torch.int64, device=device)
+
+    def models(self) -> _Models:
+        """Return the master, its working copy, the first model and the velocity, as lists."""
+        master, first, velocity = self._views
+        return master, [view.detach() for view in self.working.values()], first, velocity
 
     def fill(
         self, sample: Tensor, count: Tensor, keys: Tensor, queue: list[int], steps: list[int]
@@ -167,15 +175,14 @@ class _Slot:
 
     def load(self, row: Tensor) -> None:
         """Begin with a client at a global model."""
-        with torch.no_grad():
-            self.row.copy_(row)
-            self.first.copy_(row)
-        self.velocity.zero_()
+        self._rows[:2] = row
+        self._rows[2].zero_()
+        self._work.copy_(row)
         self.loss.zero_()
 
     def store(self, row: Tensor, loss: Tensor) -> None:
         """Hand over a client's local model, and the sum of its losses."""
-        row.copy_(self.row)
+        row.copy_(self._rows[0])
         loss.copy_(self.loss)
 
 
@@ -192,14 +199,16 @@ class _Program:
     ) -> None:
         device, batch = problem.device, _batch_size(problem)
         self.work, self.room = work, room
-        self._data, self._layout, self._dtype = problem.data, layout, dtype
+        self._data, self._dtype = problem.data, dtype
         self.lr = torch.zeros((), device=device)
-        self.slots = [_Slot(layout, room, batch, device) for _ in range(_SLOTS)]
+        self.slots = [_Slot(layout, dtype, room, batch, device) for _ in range(_SLOTS)]
         self._places = torch.arange(batch, device=device)
-        self._loss = _loss_of(problem.model, problem.task, dtype)
+        self._loss = _loss_of(problem.model, problem.task)
+        self._descend = _descend
         self._graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
             self._loss = torch.compile(self._loss, dynamic=False)
+            self._descend = torch.compile(self._descend, dynamic=False)
             self._record()
 
     def step(self) -> None:
@@ -230,59 +239,57 @@ class _Program:
 
     def _advance(self, slot: _Slot) -> None:
         """Take one step of the client in a slot."""
-        (x, y), work = self._data, self.work
-        with torch.no_grad():
-            turn = slot.turn.clamp(max=len(slot.count) - 1)
-            sample = slot.sample.index_select(0, turn)[0]
-            count = slot.count.index_select(0, turn)[0]
-            inputs = x.index_select(0, sample)
-            if work.augmentation:
-                inputs = work.augmentation(inputs, slot.key.index_select(0, turn)[0])
-            inputs = _channels_last(inputs)
-            targets = y.index_select(0, sample)
-            share = (self._places < count) / count.clamp(min=1)
+        x, y = self._data
+        turn = slot.turn.clamp(max=len(slot.count) - 1)
+        sample = slot.sample.index_select(0, turn)[0]
+        count = slot.count.index_select(0, turn)[0]
+        inputs = x.index_select(0, sample)
+        if self.work.augmentation:
+            inputs = self.work.augmentation(inputs, slot.key.index_select(0, turn)[0])
+        share = (self._places < count) / count.clamp(min=1)
+        targets = y.index_select(0, sample)
         with torch.enable_grad():
-            loss = self._loss(slot.parameters, inputs, targets, share)
-            gradients = torch.autograd.grad(loss, list(slot.parameters.values()))
-        with torch.no_grad():
-            slot.loss += loss.detach().double() * count
-            self._descend(slot, self._layout.gradients(gradients), work, count > 0)
-            slot.turn += 1
-
-    def _descend(self, slot: _Slot, gradient: Tensor, work: LocalWork, active: Tensor) -> None:
-        """Move a slot's model against a gradient [n]; see `fedcohort.training.descent`."""
-        if work.proximal:
-            gradient = gradient + work.proximal * (slot.row - slot.first)
-        if work.clip is not None:
-            norm = torch.linalg.vector_norm(gradient)
-            gradient = gradient * (work.clip / (norm + 1e-6)).clamp(max=1.0)
-        if work.weight_decay:
-            gradient = gradient + work.weight_decay * slot.row
-        if work.momentum:
-            slot.velocity.mul_(work.momentum).add_(gradient)
-            ahead = gradient + work.momentum * slot.velocity
-            gradient = ahead if work.nesterov else slot.velocity
+            loss = self._loss(slot.working, _as_input(inputs, self._dtype), targets, share)
+            gradients = torch.autograd.grad(loss, list(slot.working.values()))
         # What is finished stays where it is until it is handed over.
-        slot.row.sub_(gradient * (self.lr * active))
+        self._descend(slot.models(), gradients, self.work, self.lr * (count > 0))
+        slot.loss += loss.detach().double() * count
+        slot.turn += 1
 
 
-def _loss_of(model: nn.Module, task: Task, dtype: torch.dtype) -> Callable[..., Tensor]:
+def _loss_of(model: nn.Module, task: Task) -> Callable[..., Tensor]:
     def loss(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        with _products(x.device, dtype):
-            outputs = output_of(functional_call(model, parameters, (x,)))
+        outputs = output_of(functional_call(model, parameters, (x,)))
         return (task.losses(outputs.float(), y) * share).sum()
 
     return loss
 
 
-def _products(device: torch.device, dtype: torch.dtype) -> Any:
-    """Return the context in which products are computed in `dtype`."""
-    if dtype == torch.float32:
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype)
+def _descend(models: _Models, gradients: Sequence[Tensor], work: LocalWork, lr: Tensor) -> None:
+    """Move a model against its gradients, in place; see `fedcohort.training.descent`."""
+    master, working, first, velocity = models
+    moves = [gradient.float() for gradient in gradients]
+    if work.proximal:
+        pairs = zip(moves, master, first, strict=True)
+        moves = [move + work.proximal * (here - start) for move, here, start in pairs]
+    if work.clip is not None:
+        squares = torch.stack([move.square().sum() for move in moves])
+        scale = (work.clip / (squares.sum().sqrt() + 1e-6)).clamp(max=1.0)
+        moves = [move * scale for move in moves]
+    for move, here, copy, speed in zip(moves, master, working, velocity, strict=True):
+        move = move + work.weight_decay * here if work.weight_decay else move
+        if work.momentum:
+            faster = work.momentum * speed + move
+            speed.copy_(faster)
+            move = move + work.momentum * faster if work.nesterov else faster
+        moved = here - lr * move
+        here.copy_(moved)
+        copy.copy_(moved)
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def _as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return inputs in the working precision, images channels-last; tokens stay as they are."""
+    x = x.to(dtype) if x.is_floating_point() else x
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
