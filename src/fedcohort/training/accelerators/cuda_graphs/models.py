@@ -46,8 +46,8 @@ class GraphedModels:
         jobs, work = problem.jobs, problem.work
         plan = make_plan(jobs, problem.pool, work)
         counts = _steps_of(problem)
-        queues = _deal(counts, _SLOTS)
-        program = self._program(problem, max(sum(counts[j] for j in queue) for queue in queues))
+        program = self._program(problem, counts)
+        queues = _deal(counts, len(program.slots))
         keys = to_device(step_keys(jobs.key, len(plan.sample)), problem.device)
         first = self._layout.flatten(problem.stacked)
         local = first.new_empty(len(jobs), self._layout.size)
@@ -72,13 +72,16 @@ class GraphedModels:
         whole = {n: v.contiguous() for n, v in self._layout.unflatten(local).items()}
         return Trained(whole, losses / samples)
 
-    def _program(self, problem: LocalProblem, steps: int) -> "_Program":
-        """Return slots with room for so many steps each, recorded anew if need be."""
+    def _program(self, problem: LocalProblem, counts: list[int]) -> "_Program":
+        """Return enough slots with room for all their steps, recorded anew if need be."""
         work = dataclasses.replace(problem.work, lr=0.0)
+        slots = min(_SLOTS, len(counts))
+        steps = max(sum(counts[j] for j in queue) for queue in _deal(counts, slots))
         known = self._kept
-        if known is None or known.work != work or known.room < steps:
+        if known is None or known.work != work or len(known.slots) < slots or known.room < steps:
             # Twice the room: later rounds may have more to do.
-            known = self._kept = _Program(problem, work, self._layout, self._dtype, 2 * steps)
+            room = slots, 2 * steps
+            known = self._kept = _Program(problem, work, self._layout, self._dtype, room)
         return known
 
     @torch.no_grad()
@@ -195,13 +198,14 @@ class _Program:
         work: LocalWork,
         layout: FlatLayout,
         dtype: torch.dtype,
-        room: int,
+        room: tuple[int, int],
     ) -> None:
         device, batch = problem.device, _batch_size(problem)
-        self.work, self.room = work, room
+        slots, self.room = room
+        self.work = work
         self._data, self._dtype = problem.data, dtype
         self.lr = torch.zeros((), device=device)
-        self.slots = [_Slot(layout, dtype, room, batch, device) for _ in range(_SLOTS)]
+        self.slots = [_Slot(layout, dtype, self.room, batch, device) for _ in range(slots)]
         self._places = torch.arange(batch, device=device)
         self._loss = _loss_of(problem.model, problem.task)
         self._descend = _descend
