@@ -7,6 +7,7 @@ at once: what a client draws does not depend on what is trained beside it.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -27,7 +28,9 @@ def uniform(key: Tensor, purpose: int, shape: tuple[int, ...]) -> Tensor:
     """Return numbers in [0, 1), float32 of `shape`, a function of key, purpose and place."""
     count = int(torch.Size(shape).numel())
     place = torch.arange(count, device=key.device).view(shape)
-    bits: Tensor = mix(mix(key + mix(torch.tensor(purpose, device=key.device))) + mix(place))
+    # On the host, since a CUDA graph cannot wait for a number to come from there.
+    aim = int(mix(np.array([purpose], np.int64))[0])
+    bits: Tensor = mix(mix(key + aim) + mix(place))
     return ((bits >> 40) & ((1 << 24) - 1)).float() * 2.0**-24
 
 
