@@ -63,7 +63,7 @@ def evaluate_sequential(model: nn.Module, stacked: Parameters, data: Data) -> tu
             lost += float(F.cross_entropy(logits, y, reduction="none").double().sum())
         accuracies.append(right / len(data[1]))
         losses.append(lost / len(data[1]))
-    return torch.tensor(accuracies).double(), torch.tensor(losses, dtype=torch.float64)
+    return torch.tensor(accuracies, dtype=torch.float64), torch.tensor(losses, dtype=torch.float64)
 
 
 @torch.no_grad()
