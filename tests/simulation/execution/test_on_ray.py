@@ -10,11 +10,9 @@ DO = """
 import sys
 from pathlib import Path
 from fedcohort.simulation import Store
-from fedcohort.simulation.driver import Worker, load_datasets
-from fedcohort.simulation.engine import find_device
-from fedcohort.simulation.ledger import Ledger
-from fedcohort.simulation.on_ray import work_on_ray
-from fedcohort.simulation.packing import packer
+from fedcohort.simulation.execution.here import here
+from fedcohort.simulation.execution.on_ray import OnRay
+from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.study import parse_study
 
 study = parse_study('''
@@ -28,16 +26,9 @@ selector = ["dp3s", "clustered"]
 skew = "H"
 rounds = 2
 ''', "ray.toml")
-datasets = load_datasets(study.configs)
-for engine in ("ray", "local"):
-    with Store(Path(sys.argv[1]) / engine) as store:
-        ledger = Ledger(store)
-        ledger.enter(study, packer(datasets, find_device("cpu")))
-        names = ledger.groups_of(study.configs)
-        if engine == "ray":
-            assert work_on_ray(ledger, names, datasets, "cpu", 2)
-        else:
-            assert Worker(ledger, datasets, find_device("cpu")).work(names)
+for name, executor in (("ray", OnRay(2)), ("here", here)):
+    with Store(Path(sys.argv[1]) / name) as store:
+        assert run_study(prepare_study(study, device="cpu"), store, executor)
 """
 
 
@@ -52,4 +43,4 @@ def test_a_study_on_ray_gives_the_same_rows(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert contents(tmp_path / "ray") == contents(tmp_path / "here")
