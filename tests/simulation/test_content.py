@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from fedcohort.simulation.setting import initial_model
 
 from fedcohort.federation import load_dataset
 from fedcohort.selection import Cohort, Selector
@@ -11,7 +12,6 @@ from fedcohort.selection.registry import _registered, register
 from fedcohort.simulation import RunConfig, Store, simulate
 from fedcohort.simulation import content as content_module
 from fedcohort.simulation.content import with_content
-from fedcohort.simulation.setting import initial_model
 
 MODEL = """
 from torch import nn
