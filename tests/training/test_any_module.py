@@ -1,9 +1,11 @@
 """Tasks, modules and optimisers of all kinds: every trainer against the text-book loop."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
-from four_jobs import four_jobs
+from local_problems import SIZES, four_clients
 from torch import nn
 
 from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
@@ -13,11 +15,10 @@ from fedcohort.training.augmentation import Augmentation
 from fedcohort.training.batched import evaluate_batched, train_batched
 from fedcohort.training.modules import named_state, read_traits
 from fedcohort.training.per_client import evaluate_per_client, train_per_client
-from fedcohort.training.problem import LocalProblem, LocalWork
+from fedcohort.training.problem import LocalWork
 from fedcohort.training.sequential import evaluate_sequential, train_sequential
 from fedcohort.training.task import make_task
 
-SIZES = (13, 27, 20, 30)
 CLASSES = make_task("classification", 10)
 
 
@@ -71,11 +72,13 @@ def problem(make, task=CLASSES, work=None, tokens=False):
     if tokens:
         x = torch.randint(0, 12, (90, 7), generator=generator)
     y = targets(task, generator)
-    stacked = {n: torch.stack([v.detach(), 0.9 * v.detach()]) for n, v in named_state(model)}
-    pool = torch.randperm(90, generator=generator)
-    traits = read_traits(model, x[:4])
-    given = model, stacked, four_jobs(SIZES), (x, y), pool, work or LocalWork(8, 0.05)
-    return LocalProblem(*given, task, traits)
+    return dataclasses.replace(
+        four_clients(model, (3, 8, 8), work or LocalWork(8, 0.05)),
+        stacked={n: torch.stack([v.detach(), 0.9 * v.detach()]) for n, v in named_state(model)},
+        data=(x, y),
+        task=task,
+        traits=read_traits(model, x[:4]),
+    )
 
 
 def graphed(given):

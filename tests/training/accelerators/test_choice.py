@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from made_models import made
 from torch import nn
 
 from fedcohort.simulation import RunConfig
@@ -12,7 +13,6 @@ from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
 from fedcohort.training.accelerators import c_chain, choice, triton_chain
 from fedcohort.training.accelerators.choice import SlowPathWarning, choose_trainer
-from fedcohort.training.models import build_model
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 DIGITS, MNIST = (1, 8, 8), (1, 28, 28)
@@ -31,7 +31,7 @@ class NotAChain(nn.Module):
 
 
 def chosen(model, shape, device=CPU, precision="float32"):
-    model = NotAChain() if model == "not a chain" else build_model(model, shape, 10, 0)
+    model = NotAChain() if model == "not a chain" else made(model, shape, 10, 0)
     return choose_trainer(model, shape, device, precision).name
 
 
