@@ -103,11 +103,11 @@ def test_buffers_are_used_again_without_leaving_traces():
 
 def test_evaluation_agrees_with_the_loop_in_pieces_too(monkeypatch):
     model, stacked, data, _ = _setting(SmallCNN, (1, 8, 8))
-    expected = SEQUENTIAL.evaluate(model, stacked, data)
+    expected = SEQUENTIAL.evaluate(model, stacked, data, TASK)
     layers = read_chain(model, (1, 8, 8))
     for room in (1 << 30, 50_000):
         monkeypatch.setattr(fused_models, "_EVALUATION_BYTES", room)
-        accuracy, loss = FusedModels(layers, torch.float32).evaluate(model, stacked, data)
+        accuracy, loss = FusedModels(layers, torch.float32).evaluate(model, stacked, data, TASK)
         assert accuracy.tolist() == expected[0].tolist()
         assert loss.tolist() == pytest.approx(expected[1].tolist(), abs=1e-6)
 
