@@ -8,9 +8,10 @@ from types import MappingProxyType
 from fedcohort.simulation import liveness
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.store import Store
+from fedcohort.simulation.store_file import damaged
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
-# A claim of another machine that was not renewed for so long is given up.
+# A claim that was not renewed for so long is given up: its process is stopped, or its machine away.
 SECONDS_TO_LIVE = 60.0
 
 
@@ -124,7 +125,9 @@ def part_states(store: Store) -> list[PartState]:
     )
     found: dict[tuple[str, str, float | None], list[GroupState]] = {}
     for study, part, target, name, done, config in store.db.execute(query):
-        group = groups[name] if name else _ungrouped(config if done else None)
+        if name and name not in groups:
+            raise damaged(store.path, f"there is no group {name!r} that a run is in")
+        group = groups[name] if name else _ungrouped(store, config if done else None)
         found.setdefault((study, part, target), []).append(group)
     return [
         PartState(
@@ -143,16 +146,16 @@ def part_states(store: Store) -> list[PartState]:
 
 
 def is_abandoned(host: str, pid: int, started: int, beat: float) -> bool:
-    """Tell whether a claim's process is gone: surely on this machine, by its silence elsewhere."""
-    if host == liveness.host() and started:
-        return not liveness.lives(pid, started)
+    """Tell whether a claim's process is gone, by its silence or, on this machine, at once."""
+    if host == liveness.host() and started and not liveness.lives(pid, started):
+        return True
     # Clocks of machines differ: a beat from the future is as silent as an old one.
     return abs(time.time() - beat) > SECONDS_TO_LIVE
 
 
-def _ungrouped(config: str | None) -> GroupState:
+def _ungrouped(store: Store, config: str | None) -> GroupState:
     """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
-    rounds = RunConfig.from_json(config).rounds if config else 0
+    rounds = store.read_config(config).rounds if config else 0
     return GroupState(
         name="",
         runs=1,

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedcohort import __version__
 from fedcohort.errors import InvalidParameterError
 from fedcohort.selection import Cohort, Need, Outcome
 from fedcohort.simulation.assignment import Answer, Assignment, assign
@@ -136,6 +137,8 @@ class Lockstep:
                 "device": describe_device(self._device),
                 "trainer": self._trainer.name,
                 "torch": torch.__version__,
+                "numpy": np.__version__,
+                "fedcohort": __version__,
             }
             for member in self._members
             for sizes in (member.federation.sizes,)

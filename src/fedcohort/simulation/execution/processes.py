@@ -13,7 +13,12 @@ from pathlib import Path
 
 import torch
 
-from fedcohort.errors import FedcohortError, InvalidInputError, WorkerError
+from fedcohort.errors import (
+    FedcohortError,
+    InvalidInputError,
+    WorkerError,
+    show_warnings_as_lines,
+)
 from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
@@ -24,6 +29,7 @@ from fedcohort.simulation.store import Store
 from fedcohort.training.workers import limit_workers, worker_count
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_TO_END = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +79,8 @@ class Processes:
         try:
             while any(process.is_alive() for process in crew):
                 groups = claims.groups(work.names)
+                if all(group.done for group in groups):
+                    break
                 busy = sum(bool(group.holder) for group in groups)
                 work.report(progress_of(groups, f"{busy} workers", busy))
                 if work.stop():
@@ -85,6 +93,9 @@ class Processes:
         finished = all(group.done for group in claims.groups(work.names))
         if not finished:
             _complain(crew, failures)
+        for process in crew:
+            process.join(_SECONDS_TO_END)
+            process.kill()  # stopped, so that it does not even end
         return finished
 
 
@@ -125,6 +136,7 @@ def _work(orders: _Orders, number: int, stopped: Event, failures: "SimpleQueue[s
     """Be one of the processes."""
     # Ctrl-C reaches every process of a terminal; the parent says what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    show_warnings_as_lines()
     parent = multiprocessing.parent_process()
     limit_workers(orders.workers)
     try:
