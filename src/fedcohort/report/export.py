@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 _ROWS_AT_ONCE = 50_000
 # What spreadsheets begin to calculate at.
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULAS = ("=", "+", "-", "@", "\t")
 
 
 def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:

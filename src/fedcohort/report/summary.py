@@ -18,6 +18,7 @@ from fedcohort.metrics import (
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
+from fedcohort.simulation.store_file import damaged
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
@@ -198,7 +199,10 @@ def _summarise(
     _, test = _curve(runs, "test_accuracy")
     config = group.configs[0]
     facts = store.facts(config.key)
-    counts = np.array([_participation(run, facts["clients"]) for run in trained])
+    clients = facts["clients"]
+    if any(client >= clients for run in trained for r in run for client in r.cohort):
+        raise damaged(store.path, f"a cohort of run {config.key!r} has a client beyond {clients}")
+    counts = np.array([_participation(run, clients) for run in trained])
     gemds = [r.gemd for run in trained for r in run if r.gemd is not None]
     reached, interval = None, None
     by_seed: tuple[int | None, ...] = ()

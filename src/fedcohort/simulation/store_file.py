@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ _CHECKED_BYTES = 256 * 2**20
 
 def damaged(path: Path, why: object) -> DamagedStoreError:
     """Return the error of a file that is not what fedcohort wrote."""
+    said = " ".join(str(why).split())
     return DamagedStoreError(
-        f"The results in {str(path)!r} cannot be used, since the file is damaged ({why}): nothing"
+        f"The results in {str(path)!r} cannot be used, since the file is damaged ({said}): nothing"
         " was changed; restore it from a copy, or take another folder."
     )
 
@@ -28,7 +30,7 @@ def create_store(path: Path, schema: str, version: int) -> None:
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and not path.exists():
         raise damaged(path, f"it is gone, though its {log.name!r} is there")
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as db:
             db.executescript(f"BEGIN; {schema}; PRAGMA user_version={version}; COMMIT")
@@ -105,14 +107,15 @@ class Connection(sqlite3.Connection):
         super().__init__(database, *arguments, **options)
         self.path = database
 
-    def cursor(self, factory: Any = None) -> Any:
-        """Return a cursor that does so."""
-        return super().cursor(factory or Cursor)
-
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute a statement."""
         with self.noticing():
-            return super().execute(*arguments)
+            return self.cursor(Cursor).execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        """Execute a statement for each row of values."""
+        with self.noticing():
+            return self.cursor(Cursor).executemany(*arguments)
 
     @contextlib.contextmanager
     def noticing(self) -> Iterator[None]:

@@ -96,16 +96,20 @@ _WRITABLE = "writable by others"
 def _read(file: Path) -> tuple[bytes | None, str]:
     """Return a file's content, or None and why it is not to be trusted."""
     try:
-        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with open(file, "rb", opener=_without_links) as opened:
+            if why := _distrust(os.fstat(opened.fileno()), stat.S_ISREG):
+                return None, f"it is {why}" if why == _WRITABLE else why
+            code = opened.read()
     except OSError as error:
         return None, f"it is a link or cannot be read ({error.strerror})"
-    with open(handle, "rb") as opened:
-        if why := _distrust(os.fstat(handle), stat.S_ISREG):
-            return None, f"it is {why}" if why == _WRITABLE else why
-        code = opened.read()
     if file.stem.rpartition("-")[2] != _digest(code):
         return None, "it is damaged"
     return code, ""
+
+
+def _without_links(path: str, flags: int) -> int:
+    # Nor wait for who may write to a pipe.
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 def _distrust(found: os.stat_result, is_kind: Callable[[int], bool]) -> str:
