@@ -161,13 +161,15 @@ def test_a_file_system_that_forbids_to_execute_needs_no_second_compilation(
     assert compiled == []
 
 
-def test_where_memory_cannot_be_executed_a_private_folder_is_used(cache, compiled, monkeypatch):
+@pytest.mark.usefixtures("cache")
+def test_where_memory_cannot_be_executed_a_private_folder_is_used(compiled, monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)
     assert compile_anew().train is not None
     assert compiled == []
 
 
-def test_a_compiler_that_hangs_is_ended_with_all_it_started(cache, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("cache")
+def test_a_compiler_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch):
     script = tmp_path / "cc"
     script.write_text(f"#!/bin/sh\nsh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000'\n")
     script.chmod(0o755)
@@ -190,7 +192,8 @@ def lives(pid):
         return False
 
 
-def test_a_compiler_that_is_no_command_is_said_in_one_line(cache, monkeypatch):
+@pytest.mark.usefixtures("cache")
+def test_a_compiler_that_is_no_command_is_said_in_one_line(monkeypatch):
     monkeypatch.setenv("CC", "gcc 'x")
     with pytest.warns(KernelWarning, match="no command") as said:
         assert compile_anew() is None
