@@ -1,5 +1,6 @@
 """A worker that is stopped (SIGSTOP) loses its group after a while, and gives up when it wakes."""
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -97,16 +98,22 @@ def test_a_study_ends_though_a_worker_is_stopped_that_holds_nothing(tmp_path, mo
     monkeypatch.setattr(processes, "_SECONDS_TO_END", 0.1)
     stopped = []
 
-    def stop_one(_):
-        # The first report comes while both are still starting.
-        if not stopped:
-            stopped.append(multiprocessing.active_children()[0].pid)
-            os.kill(stopped[0], signal.SIGSTOP)
+    # Long enough that the second worker has begun to wait before the first has finished.
+    long = study_of_runs([dataclasses.replace(RUN, rounds=3000, eval_every=3000)])
+
+    def stop_the_idle_one(_):
+        (group,) = groups.group_states(store)
+        pids = [process.pid for process in multiprocessing.active_children()]
+        idle = [pid for pid in pids if not group.holder.endswith(f":{pid}")]
+        if group.holder and not stopped:
+            stopped.extend(idle)
+            os.kill(idle[0], signal.SIGSTOP)
 
     with Store(tmp_path) as store:
-        prepared = prepare_study(STUDY, device="cpu")
-        assert run_study(prepared, store, processes.Processes(2), report=stop_one)
-    multiprocessing.active_children()  # waits for those that have ended
+        prepared = prepare_study(long, device="cpu")
+        assert run_study(prepared, store, processes.Processes(2), report=stop_the_idle_one)
+    assert len(stopped) == 1
+    multiprocessing.active_children()  # reaps those that have ended
     assert groups.liveness.started(stopped[0]) == 0, "it was left behind"
 
 

@@ -95,7 +95,8 @@ class Processes:
             _complain(crew, failures)
         for process in crew:
             process.join(_SECONDS_TO_END)
-            process.kill()  # stopped, so that it does not even end
+            process.kill()  # one that is stopped does not even end
+            process.join()
         return finished
 
 
