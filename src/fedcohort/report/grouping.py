@@ -80,9 +80,11 @@ class Group:
 
 def group_runs(configs: Iterable[RunConfig]) -> list[Group]:
     """Gather runs into groups, in the order their first runs are given."""
-    by_setting: dict[RunConfig, list[RunConfig]] = {}
+    alike: dict[tuple[Any, ...], list[RunConfig]] = {}
     for config in dict.fromkeys(configs):
-        by_setting.setdefault(dataclasses.replace(config, seed=0), []).append(config)
+        names = (field.name for field in dataclasses.fields(config) if field.name != "seed")
+        alike.setdefault(tuple(getattr(config, name) for name in names), []).append(config)
+    by_setting = {dataclasses.replace(runs[0], seed=0): runs for runs in alike.values()}
     panels: dict[RunConfig, list[RunConfig]] = {}
     for setting in by_setting:
         panels.setdefault(_panel(setting), []).append(setting)

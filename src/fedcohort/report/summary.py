@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -255,10 +256,15 @@ def _curve(
     scores = [{r.round: getattr(r, score) for r in run} for run in runs]
     rounds = [t for t in scores[0] if all(run.get(t) is not None for run in scores)]
     seeds = np.array([[run[t] for t in rounds] for run in scores], dtype=np.float64)
-    share = np.full(len(seeds), 1 / len(seeds))
-    counts = generator(0, "report bands").multinomial(len(seeds), share, size=_RESAMPLES)
-    low, high = np.percentile(counts @ seeds / len(seeds), [2.5, 97.5], axis=0)
+    low, high = np.percentile(_resamples(len(seeds)) @ seeds / len(seeds), [2.5, 97.5], axis=0)
     return np.array(rounds, dtype=np.int64), Curve(seeds, seeds.mean(axis=0), low, high)
+
+
+@functools.lru_cache(maxsize=8)
+def _resamples(seeds: int) -> npt.NDArray[np.int64]:
+    """Return how often each seed is drawn in each resample, [resamples, seeds]."""
+    share = np.full(seeds, 1 / seeds)
+    return generator(0, "report bands").multinomial(seeds, share, size=_RESAMPLES)
 
 
 def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """The lockstep groups of a store: how far each is, and who works on it."""
 
 import dataclasses
+import json
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -82,6 +83,14 @@ class PartState:
     groups: frozenset[str]
 
 
+def dataset_of(store: Store, group: GroupState) -> str:
+    """Return what the runs of a group train on."""
+    try:
+        return str(json.loads(group.shape)["dataset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(store.path, f"the shape of group {group.name!r}: {error}") from error
+
+
 def groups_of(store: Store, configs: Iterable[RunConfig]) -> frozenset[str]:
     """Return the names of the groups that these runs are in."""
     wanted = {config.key for config in configs}
@@ -116,18 +125,23 @@ def group_states(store: Store, live: Mapping[str, int] = _NOBODY) -> list[GroupS
 def part_states(store: Store) -> list[PartState]:
     """Return the parts of all studies, in their order, and then runs that none names."""
     groups = {group.name: group for group in group_states(store)}
-    query = (
-        "SELECT coalesce(parts.study, ''), coalesce(part, ''), target, grp, done, runs.config"
-        " FROM (SELECT run FROM members UNION SELECT run FROM parts) AS every"
-        " LEFT JOIN members USING (run) LEFT JOIN runs USING (run)"
-        " LEFT JOIN parts USING (run) LEFT JOIN studies USING (study)"
-        " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
+    group_of: dict[str, str] = dict(store.db.execute("SELECT run, grp FROM members").fetchall())
+    if missing := set(group_of.values()) - groups.keys():
+        raise damaged(store.path, f"there is no group {min(missing)!r}, which a run is in")
+    elsewhere = dict(
+        store.db.execute(
+            "SELECT run, config FROM runs WHERE done AND run NOT IN (SELECT run FROM members)"
+        ).fetchall()
     )
+    named = store.db.execute(
+        "SELECT study, part, target, run FROM parts LEFT JOIN studies USING (study)"
+        " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
+    ).fetchall()
+    unnamed = group_of.keys() - {row[3] for row in named}
     found: dict[tuple[str, str, float | None], list[GroupState]] = {}
-    for study, part, target, name, done, config in store.db.execute(query):
-        if name and name not in groups:
-            raise damaged(store.path, f"there is no group {name!r} that a run is in")
-        group = groups[name] if name else _ungrouped(store, config if done else None)
+    for study, part, target, run in [*named, *(("", "", None, run) for run in sorted(unnamed))]:
+        name = group_of.get(run)
+        group = groups[name] if name else _ungrouped(store, elsewhere.get(run))
         found.setdefault((study, part, target), []).append(group)
     return [
         PartState(

@@ -93,6 +93,7 @@ class RoundRecord:
 
 
 _FIELDS = [field.name for field in dataclasses.fields(RoundRecord)]
+_CLIENT_LISTS = [_FIELDS.index(name) for name in ("cohort", "left_out")]
 
 RunState = tuple[int, dict[str, NDArray[Any]]]
 
@@ -317,7 +318,7 @@ class Store:
         """Return all rounds of a run, in order."""
         query = f"SELECT {', '.join(_FIELDS)} FROM rounds WHERE run = ? ORDER BY round"
         try:
-            return [_record(row) for row in self.db.execute(query, (run,))]
+            return [_record(row) for row in self.db.execute(query, (run,)).fetchall()]
         except (TypeError, ValueError) as error:
             raise damaged(self.path, f"the rounds of run {run!r}: {error}") from error
 
@@ -328,12 +329,12 @@ def _row(record: RoundRecord) -> tuple[Any, ...]:
 
 
 def _record(row: tuple[Any, ...]) -> RoundRecord:
-    values = dict(zip(_FIELDS, row, strict=True))
-    for name in ("cohort", "left_out"):
-        values[name] = tuple(json.loads(values[name]))
-        if not all(type(client) is int and client >= 0 for client in values[name]):
-            raise ValueError(f"{name} {values[name]} are no clients")
-    return RoundRecord(**values)
+    values = list(row)
+    for place in _CLIENT_LISTS:
+        values[place] = clients = tuple(json.loads(row[place])) if row[place] != "[]" else ()
+        if not all(type(client) is int and client >= 0 for client in clients):
+            raise ValueError(f"{clients} are no clients")
+    return RoundRecord(*values)
 
 
 def _pack(state: Mapping[str, NDArray[Any]]) -> bytes:

@@ -14,6 +14,7 @@ from fedcohort.files import sync_folder
 # Up to this size every page is looked at on opening, in less than a second; of a larger file, only
 # what is read.
 _CHECKED_BYTES = 256 * 2**20
+_OTHER_CAUSES = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
 
 
 def damaged(path: Path, why: object) -> DamagedStoreError:
@@ -80,7 +81,7 @@ def check_store(path: Path, schema: str, version: int) -> None:
             if missing or not found:
                 what = ".".join(min(missing, default=("what a store has",)))
                 raise damaged(path, f"it lacks {what}")
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if isinstance(error, sqlite3.OperationalError):
             raise  # locked, or not to be opened: no damage
         raise damaged(path, error) from error
@@ -122,11 +123,11 @@ class Connection(sqlite3.Connection):
         """Turn what SQLite says about damage into the store's error."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             # A text that is no UTF-8 counts as operational, like a full disk.
-            if type(error) is sqlite3.DatabaseError or "decode" in str(error):
-                raise damaged(self.path, error) from error
-            raise
+            if isinstance(error, _OTHER_CAUSES) and "decode" not in str(error):
+                raise
+            raise damaged(self.path, error) from error
 
 
 class Cursor(sqlite3.Cursor):
