@@ -1,15 +1,18 @@
 """What must not grow: memory with the rounds, and the time to look at a study with its runs.
 
-    python benchmarks/trust.py [--quick] [--json]
+    python benchmarks/trust.py [--quick] [--json] [--part memory|looking|instructions]
 
 `memory` does a study of 25 runs in this process and reads its resident set after every round:
 the most after a tenth of the rounds against the most at all later ones. `looking` does a study of
 many short runs, then times the commands that look at it, each in a process of its own, and what
-opening its store takes. On the CPU.
+opening its store takes. `instructions` compiles the kernels for this processor and for what all of
+its kind can do (x86-64), and compares the processor time of a round of 25 runs on digits, on one
+core: what a wheel with compiled code in it would cost. All on the CPU.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -86,13 +89,66 @@ def looking(seeds):
     return {"runs": runs, "open_s": opening, **{f"{k}_s": v for k, v in seconds.items()}}
 
 
+ROUNDS = """
+import sys, time
+import torch
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.lockstep import Lockstep
+from fedcohort.simulation.materials import Materials
+from fedcohort.training.accelerators.c_chain import compiler
+
+compiler._NATIVE = ((sys.argv[1],),)
+same = {"lr": 0.05, "epochs": 5, "rounds": 10**6, "eval_every": 10**6, "model": sys.argv[2]}
+runs = [RunConfig(dataset="digits", selector="fedavg", seed=seed, **same) for seed in range(25)]
+lockstep = Lockstep(runs, Materials(), torch.device("cpu"))
+times = []
+for _ in range(int(sys.argv[3])):
+    began = time.process_time()
+    lockstep.advance()
+    times.append(time.process_time() - began)
+print(min(times))
+"""
+SETS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
+
+
+def instructions(rounds):
+    """Return the time with each instruction set, the least of three processes, against native's."""
+    rows, results = [], {}
+    for model in ("cnn-small", "mlp"):
+        times = dict.fromkeys(SETS, float("inf"))
+        for name in SETS * 3:
+            with tempfile.TemporaryDirectory() as cache:
+                done = subprocess.run(
+                    [sys.executable, "-c", ROUNDS, f"-march={name}", model, str(rounds)],
+                    env=os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": cache},
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                )
+            times[name] = min(times[name], float(done.stdout))
+        ratios = [times[name] / times["native"] for name in SETS]
+        rows.append([model, 1e3 * times["native"], *ratios[1:]])
+        results |= {f"{name}_{model}": r for name, r in zip(SETS, ratios, strict=True)}
+    header = ["model", "native, ms", *(f"{name} / native" for name in SETS[1:])]
+    table("instruction sets", header, rows)
+    return results
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--part", choices=("memory", "looking", "instructions"))
     options = parser.parse_args()
-    results = memory(300 if options.quick else 5000)
-    results |= looking(5 if options.quick else 125)
+    parts = {
+        "memory": lambda: memory(300 if options.quick else 5000),
+        "looking": lambda: looking(5 if options.quick else 125),
+        "instructions": lambda: instructions(3 if options.quick else 40),
+    }
+    results = {}
+    for name, part in parts.items():
+        if options.part in (None, name):
+            results |= part()
     if options.json:
         print(json.dumps(results))
 
