@@ -69,7 +69,14 @@ def spoil_text(path):
     path.write_bytes(content.replace(b'"clients": 10', b'"clients": \xff\xfe'))
 
 
+def spoil_schema(path):
+    content = path.read_bytes()
+    assert content.count(b"train_accuracy REAL") == 1
+    path.write_bytes(content.replace(b"train_accuracy REAL", b"train_acc\xff\xfe\x80\x80\x80 RE("))
+
+
 DAMAGE = {
+    "a schema that is no text": spoil_schema,
     "nothing left": cut(0),
     "half left": cut(0.5),
     "a torn page": cut(0.9),

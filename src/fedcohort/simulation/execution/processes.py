@@ -79,9 +79,11 @@ class Processes:
         try:
             while any(process.is_alive() for process in crew):
                 groups = claims.groups(work.names)
-                if all(group.done for group in groups):
-                    break
                 busy = sum(bool(group.holder) for group in groups)
+                ending = stopped.is_set() or time.monotonic() > work.deadline
+                # Not by who still lives: a worker that is stopped (SIGSTOP) never ends.
+                if all(group.done for group in groups) or (ending and not busy):
+                    break
                 work.report(progress_of(groups, f"{busy} workers", busy))
                 if work.stop():
                     stopped.set()
