@@ -71,8 +71,9 @@ def spoil_text(path):
 
 def spoil_schema(path):
     content = path.read_bytes()
-    assert content.count(b"train_accuracy REAL") == 1
-    path.write_bytes(content.replace(b"train_accuracy REAL", b"train_acc\xff\xfe\x80\x80\x80 RE("))
+    assert content.count(b"tableroundsrounds") == content.count(b"CREATE TABLE rounds") == 1
+    content = content.replace(b"tableroundsrounds", b"table\x80oundsrounds")
+    path.write_bytes(content.replace(b"CREATE TABLE rounds", b"CREATE TABLE (ounds"))
 
 
 DAMAGE = {
