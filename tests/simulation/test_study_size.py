@@ -53,5 +53,5 @@ def test_the_limit_is_a_whole_number():
 
 
 def test_what_is_wrong_in_a_list_is_said_and_not_counted():
-    with pytest.raises(StudyError, match="seeds"):
+    with pytest.raises(StudyError, match="seed"):
         parse_study("[base]\nseeds = [0.5, true]\nlr = 1", "wrong.toml")
