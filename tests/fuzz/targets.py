@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from damage import kernel_caches, references, stores
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
 
@@ -513,5 +514,8 @@ TARGETS = {
         federation_files,
         checkpoints,
         replies,
+        stores,
+        kernel_caches,
+        references,
     )
 }

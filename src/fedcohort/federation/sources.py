@@ -9,6 +9,7 @@ import hashlib
 import os
 import sys
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -95,9 +96,14 @@ def user_cache() -> Path:
 
     ``$XDG_CACHE_HOME/fedcohort`` where that variable is set; otherwise ``~/.cache/fedcohort``,
     ``~/Library/Caches/fedcohort`` on macOS, ``%LOCALAPPDATA%\fedcohort\Cache`` on Windows.
+    Users without a home have one among the temporary files.
     """
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "fedcohort"
+    try:
+        Path.home()
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"fedcohort-{os.getuid()}"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "fedcohort"
     if sys.platform == "win32":

@@ -1,7 +1,6 @@
 """Where a server stands after a round, in one ``.npz`` file that is never half-written."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError, StoreError
+from fedcohort.files import replace_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -51,19 +51,8 @@ class Checkpoint:
         }
         for part, arrays in self.parts.items():
             flat |= _named(f"part:{part}", arrays)
-        fresh = path.with_name(f".{path.name}.new")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with fresh.open("wb") as file:
-                np.savez(file, allow_pickle=False, **flat)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except OSError as error:
-            raise StoreError(
-                f"The server's state cannot be written to {path} ({error.strerror}): give"
-                " checkpoint a file that can be written."
-            ) from error
+        with replace_file(path, "give checkpoint a file that can be written.") as file:
+            np.savez(file, allow_pickle=False, **flat)
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint | None":

@@ -5,6 +5,7 @@ CSV needs nothing; Parquet needs pyarrow.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import statistics
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import MissingPackageError
-from fedcohort.report.files import whole_file
+from fedcohort.files import replace_file
 from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _ROWS_AT_ONCE = 50_000
+# What spreadsheets begin to calculate at.
+_FORMULAS = ("=", "+", "-", "@", "\t")
 
 
 def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
@@ -134,7 +137,8 @@ TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
 
 def write_csv(path: Path, rows: Iterable[Row]) -> None:
     """Write rows that have the same columns to a file, whole or not at all."""
-    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with replace_file(path) as whole:
+        file = codecs.getwriter("utf-8")(whole)
         writer = None
         for row in rows:
             if writer is None:
@@ -149,11 +153,11 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> None:
         from pyarrow import parquet
     except ImportError as error:
         raise MissingPackageError("Parquet", "parquet", error) from error
-    with whole_file(path) as temporary:
+    with replace_file(path) as file:
         parts = [pyarrow.Table.from_pylist(part) for part in _parts(rows)]
         # A column that is empty in one part has no type there.
         joined = pyarrow.concat_tables(parts, promote_options="permissive")
-        parquet.write_table(joined, temporary)
+        parquet.write_table(joined, file)
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
@@ -167,7 +171,10 @@ def _parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+    """Return a cell; a text that spreadsheets would calculate gets an apostrophe before it."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 
 def _rounded(value: float | None) -> float | None:

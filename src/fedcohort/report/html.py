@@ -16,10 +16,10 @@ import numpy as np
 import plotly.offline
 
 from fedcohort.errors import StoreError
+from fedcohort.files import replace_file
 from fedcohort.report import wording
 from fedcohort.report.command import redo_commands
 from fedcohort.report.explorer import explorer_data, rounded
-from fedcohort.report.files import whole_file
 from fedcohort.report.grouping import dataset_title
 from fedcohort.report.palette import CLASSES, selector_styles
 from fedcohort.report.summary import (
@@ -310,5 +310,5 @@ def _embedded(data: dict[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    with replace_file(path) as file:
+        file.write(text.encode())

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedcohort import __version__
 from fedcohort.errors import InvalidParameterError
 from fedcohort.selection import Cohort, Need, Outcome
 from fedcohort.simulation.assignment import Answer, Assignment, assign
@@ -142,6 +143,8 @@ class Lockstep:
                 "task": self._task.name,
                 "score": self._task.score,
                 "torch": torch.__version__,
+                "numpy": np.__version__,
+                "fedcohort": __version__,
             }
             for member in self._members
             for sizes in (member.federation.sizes,)

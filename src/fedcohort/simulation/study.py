@@ -16,22 +16,30 @@
 A part is the product of its lists. A run that several parts name is one run, done once.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.errors import InvalidInputError, InvalidParameterError, StudyError, UnknownNameError
+from fedcohort.errors import (
+    FedcohortWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    StudyError,
+    UnknownNameError,
+)
 from fedcohort.parameters import Interval
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.seeds import parse_seeds
 
 _TARGET = Interval(0, 1, closed="right")
-# A product of lists grows past all memory before anybody meant it.
-_MOST_RUNS = 1_000_000
+# A product of lists grows past all patience before anybody meant it: more must be asked for.
+_MOST_RUNS = 20_000
 # By key: a study names seeds, a run has one.
 _KEYS = {
     "seeds" if name == "seed" else name: declared
@@ -47,6 +55,10 @@ def check_target(value: Any, where: str) -> float:
     percent = Interval(1, 100)(value)
     hint = f": write {value / 100:g} for {value:g} %" if percent else ""
     raise InvalidParameterError(f"{where} must be {_TARGET}, not {value!r}{hint}.")
+
+
+class LargeStudyWarning(FedcohortWarning):
+    """A study names so many runs that it will take a while before anything else is said."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,16 +134,22 @@ def parse_study(source: str, file: str) -> Study:
         document = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"{file} is not TOML ({error}).") from error
-    known = {"name": str, "base": dict, "part": list}
+    known = {"name": str, "most_runs": int, "base": dict, "part": list}
     for key, value in document.items():
         if key in _KEYS or key == "target":
             raise StudyError(f"{file}: {key} stands above the tables: put it under [base].")
         if key not in known:
             raise StudyError(f"{file}: {UnknownNameError('top-level key', key, known)}")
         if not isinstance(value, known[key]):
-            wanted = {"name": "a text", "base": "a table [base]", "part": "tables [[part]]"}[key]
+            wanted = {
+                "name": "a text",
+                "most_runs": "a whole number",
+                "base": "a table [base]",
+                "part": "tables [[part]]",
+            }[key]
             raise StudyError(f"{file}: {key} must be {wanted}, not {value!r}.")
     base = document.get("base", {})
+    _check_count(document, file)
     _check_table(base, f"{file}, [base]")
     name = document.get("name", Path(file).stem)
     tables = document.get("part", [{"name": name}])
@@ -147,6 +165,33 @@ def parse_study(source: str, file: str) -> Study:
             raise StudyError(f"{where}: another part is called {title!r}: choose another name.")
         parts.append(_expand(title, base | own, where))
     return Study(name, tuple(parts), source)
+
+
+def _check_count(document: Mapping[str, Any], file: str) -> None:
+    """Refuse more runs than were asked for, before any of them is made."""
+    base, most = document.get("base", {}), document.get("most_runs", _MOST_RUNS)
+    tables = [table for table in document.get("part", [{}]) if isinstance(table, dict)]
+    runs = sum(_count(base | table) for table in tables)
+    if runs > most:
+        raise StudyError(
+            f"{file}: its lists multiply to {runs} runs, and more than {most} are done only if they"
+            f" are asked for: shorten them, or write most_runs = {runs} above the tables."
+        )
+    if runs > _MOST_RUNS:
+        warnings.warn(
+            f"{file}: its lists multiply to {runs} runs; to read and enter them takes a while.",
+            LargeStudyWarning,
+            stacklevel=3,
+        )
+
+
+def _count(table: Mapping[str, Any]) -> int:
+    """Return how many runs a table's lists multiply to; what is wrong in them is said later."""
+    lengths = []
+    for key, raw in table.items():
+        with contextlib.suppress(InvalidInputError):
+            lengths.append(len(_values(key, raw)) if key in _KEYS else 1)
+    return math.prod(lengths)
 
 
 def _check_table(table: Mapping[str, Any], where: str) -> None:
@@ -170,12 +215,6 @@ def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
     """Return the product of a table's lists, in the order of RunConfig's fields."""
     lists = {_KEYS[k].name: _values(k, v) for k, v in table.items() if k != "target"}
     names = [name for name in SETTINGS if name in lists]
-    runs = math.prod(len(values) for values in lists.values())
-    if runs > _MOST_RUNS:
-        raise StudyError(
-            f"{where}: its lists multiply to {runs} runs, and {_MOST_RUNS} are allowed: divide it"
-            " or shorten them."
-        )
     try:
         configs = tuple(
             RunConfig(**dict(zip(names, chosen, strict=True)))

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from torch import nn
 
+from fedcohort.errors import FedcohortWarning
 from fedcohort.training import accelerators
 from fedcohort.training.batched import BATCHED
 from fedcohort.training.per_client import PER_CLIENT
@@ -15,7 +16,7 @@ from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
 
-class SlowPathWarning(UserWarning):
+class SlowPathWarning(FedcohortWarning):
     """No accelerator takes a model: results stay right, and come more slowly."""
 
 

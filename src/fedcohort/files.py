@@ -6,29 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from fedcohort.errors import StoreError
-
-
-def unwritable(folder: Path, error: Exception) -> StoreError:
-    """Return the error of a folder that cannot be written to just now."""
-    return StoreError(
-        f"The results in {str(folder)!r} cannot be written ({error}): what was saved before is"
-        " whole; make room and give the same command again to resume."
-    )
+from fedcohort.errors import UnwritableFileError
 
 
 @contextlib.contextmanager
-def replace_file(path: Path) -> Iterator[BinaryIO]:
+def replace_file(path: Path, advice: str = "choose another place.") -> Iterator[BinaryIO]:
     """Yield a file to write to, which takes the place of `path` if nothing goes wrong.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made if there is none.
+    advice : str
+        What to do when it cannot be written, for the message.
 
     Raises
     ------
-    StoreError
-        When it cannot be written.
+    UnwritableFileError
+        When it cannot be written; what was there before is whole.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
                 yield file
@@ -37,12 +36,14 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(path.parent.parent, error) from error
+        raise UnwritableFileError(
+            f"The file {str(path)!r} cannot be written ({error}): {advice}"
+        ) from error
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename outlast a power cut, where folders can be synchronised."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_DIRECTORY)
