@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from fedcohort.simulation.setting import federation_of, initial_model
 from liars import ATTACKS, copies, scaled
 
 from fedcohort import make_selector
@@ -13,7 +14,6 @@ from fedcohort.profiles import fc1_profiles
 from fedcohort.selection import Need, Outcome, guard
 from fedcohort.selection.guard import agreement, forged
 from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.simulation.setting import federation_of, initial_model
 
 SELECTORS = ("dp3s", "match", "kcenter", "ward")
 # Attacks that pose as honest clients with other data are out of a guard's reach.

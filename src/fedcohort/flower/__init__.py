@@ -11,10 +11,10 @@ if importlib.util.find_spec("flwr") is None:
         "fedcohort.flower needs Flower, which is not installed: pip install 'fedcohort[flower]'."
     )
 
+from fedcohort.adapters.history import RoundSummary
+from fedcohort.adapters.introductions import Limits
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.privacy import protected
-from fedcohort.flower.protocol import Limits
-from fedcohort.flower.rounds import RoundSummary
 from fedcohort.flower.strategy import CohortStrategy
 from fedcohort.flower.torch_client import profile_query
 

@@ -9,9 +9,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedcohort.adapters.introductions import Limits, check_values, finite
 from fedcohort.errors import RefusedReplyError
-from fedcohort.flower.arrays import check_values, read_array
-from fedcohort.flower.protocol import Limits, finite
+from fedcohort.flower.arrays import read_array
 
 _NUMBERS = "fiub"
 
