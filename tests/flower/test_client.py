@@ -179,7 +179,7 @@ def test_a_torch_profile_can_be_private(net: Any) -> None:
     rows, sizes = torch.arange(len(x)), torch.tensor([len(x)])
     error = first - bounded_profiles(build(3), x, rows, sizes)[0]
     assert 0 < np.abs(error).max() < 6 * Promise(8, 1e-3).noise(len(x))
-    other = introduce(app, context(), Need.PROFILE).vectors[Need.PROFILE]
+    other = introduce(app, context(partition_id=2), Need.PROFILE).vectors[Need.PROFILE]
     assert not np.allclose(first, other), "noise that can be drawn again hides nothing"
 
 

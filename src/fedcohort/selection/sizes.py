@@ -38,4 +38,5 @@ def bounded_sizes(claimed: ArrayLike, largest: float | None = LARGEST) -> Floats
     # Without the client itself, what stands after it moves up by one place.
     place = int(_QUARTILE * (len(sizes) - 2))
     others = np.where(rank <= place, ordered[place + 1], ordered[place])
-    return np.minimum(sizes, largest * others)
+    counted: Floats = np.minimum(sizes, largest * others)
+    return counted
