@@ -22,7 +22,6 @@ from reader import Reader
 
 from fedcohort import list_selectors, make_selector
 from fedcohort.adapters.checkpoint import Checkpoint
-from fedcohort.cli.parsing import count_or_all
 from fedcohort.dpp import KDPP
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
@@ -32,6 +31,7 @@ from fedcohort.metrics import gemd
 from fedcohort.privacy import Promise
 from fedcohort.selection import Need, Outcome
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.config import SETTINGS
 from fedcohort.simulation.seeds import parse_seeds
 from fedcohort.simulation.study import parse_study
 from fedcohort.simulation.system import parse_availability
@@ -235,8 +235,8 @@ def words(reader):
     elif kind == 2:
         make_selector(text)
     else:
-        count = count_or_all("--batch-size", text, "full")
-        assert count is None or count >= 0
+        count = SETTINGS["batch_size"].from_text(text)
+        assert count is None or type(count) is int
 
 
 def studies(reader):

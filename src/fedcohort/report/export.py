@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import MissingPackageError
 from fedcohort.report.files import whole_file
-from fedcohort.report.summary import Summary, summarise
+from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
 
 if TYPE_CHECKING:
+    from fedcohort.simulation.config import RunConfig
     from fedcohort.simulation.store import Store
 
 Row = dict[str, Any]
@@ -58,8 +59,14 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
 def round_rows(store: Store) -> Iterator[Row]:
     """Yield every round of every run."""
     for config in store.configs():
-        for record in store.records(config.key):
-            yield {"run": config.key, **dataclasses.asdict(record)}
+        for row in rounds_of(store, config):
+            yield {"run": config.key, **row}
+
+
+def rounds_of(store: Store, config: RunConfig) -> Iterator[Row]:
+    """Yield every round of one run."""
+    for record in store.records(config.key):
+        yield dataclasses.asdict(record)
 
 
 def run_rows(store: Store) -> Iterator[Row]:
@@ -68,7 +75,7 @@ def run_rows(store: Store) -> Iterator[Row]:
         facts = store.facts(config.key)
         yield {
             "run": config.key,
-            **dataclasses.asdict(config),
+            **shown_settings(config, facts["clients"]),
             "done": store.is_done(config.key),
             **{
                 name: facts.get(name)
@@ -78,51 +85,36 @@ def run_rows(store: Store) -> Iterator[Row]:
 
 
 def summary_rows(store: Store) -> Iterator[Row]:
-    """Yield one row a selector and setting, over its seeds."""
+    """Yield one row per selector and setting, over its seeds."""
     for summary in summarise(store, store.targets()):
-        config, interval = summary.config, summary.interval
-        yield {
-            "dataset": config.dataset,
-            "skew": config.skew,
-            "selector": config.selector,
-            "profile": config.profile,
-            "init": config.init,
-            "clients": config.clients,
-            "cohort": config.cohort,
-            "model": config.model,
-            "inputs": config.inputs,
-            "epochs": config.epochs,
-            "batch_size": config.batch_size,
-            "lr": config.lr,
-            "momentum": config.momentum,
-            "proximal": config.proximal,
-            "server": config.server,
-            "size_spread": config.size_spread,
-            "availability": config.availability,
-            "dropout": config.dropout,
-            "speed_spread": config.speed_spread,
-            "deadline": config.deadline,
-            "over_selection": config.over_selection,
-            "precision": config.precision,
-            "seeds": len(summary.seeds),
-            "unfinished": summary.unfinished,
-            "rounds": summary.rounds,
-            "target": summary.target,
-            "rounds_to_target": summary.rounds_to_target,
-            "interval_low": interval and interval.low,
-            "interval_high": interval and interval.high,
-            "median_rounds_to_target": median_rounds(summary),
-            "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
-            "final_train_accuracy": _rounded(final(summary, "train")),
-            "final_test_accuracy": _rounded(final(summary, "test")),
-            "gemd": _rounded(summary.gemd),
-            "participation_variation": _rounded(summary.participation_variation),
-            "bytes_to_target": summary.bytes_to_target,
-            "time_to_target": _rounded(summary.time_to_target),
-            "selection_ms": _rounded(1e3 * summary.selection_seconds),
-            "seconds": round(summary.seconds_per_round * summary.rounds * len(summary.seeds), 3),
-            "device": summary.device,
-        }
+        shown = shown_settings(summary.config, summary.participation.shape[1])
+        settings = {name: v for name, v in shown.items() if name not in ("rounds", "seed")}
+        yield settings | summary_row(summary)
+
+
+def summary_row(summary: Summary) -> Row:
+    """Return what one selector came to, as plain values."""
+    interval = summary.interval
+    return {
+        "seeds": len(summary.seeds),
+        "unfinished": summary.unfinished,
+        "rounds": summary.rounds,
+        "target": summary.target,
+        "rounds_to_target": summary.rounds_to_target,
+        "interval_low": interval and interval.low,
+        "interval_high": interval and interval.high,
+        "median_rounds_to_target": median_rounds(summary),
+        "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
+        "final_train_accuracy": _rounded(final(summary, "train")),
+        "final_test_accuracy": _rounded(final(summary, "test")),
+        "gemd": _rounded(summary.gemd),
+        "participation_variation": _rounded(summary.participation_variation),
+        "bytes_to_target": summary.bytes_to_target,
+        "time_to_target": _rounded(summary.time_to_target),
+        "selection_ms": _rounded(1e3 * summary.selection_seconds),
+        "seconds": round(summary.seconds_per_round * summary.rounds * len(summary.seeds), 3),
+        "device": summary.device,
+    }
 
 
 def median_rounds(summary: Summary) -> float | None:

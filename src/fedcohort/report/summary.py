@@ -18,9 +18,9 @@ from fedcohort.metrics import (
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
+from fedcohort.simulation.config import SETTINGS, RunConfig
 
 if TYPE_CHECKING:
-    from fedcohort.simulation.config import RunConfig
     from fedcohort.simulation.store import RoundRecord, Store
 
 _RESAMPLES = 2000
@@ -174,6 +174,19 @@ def summarise(
     return _compared(summaries)
 
 
+def shown_settings(config: RunConfig, clients: int) -> dict[str, Any]:
+    """Return the settings of a run that has so many clients, by name.
+
+    Where the data have clients of their own, nothing divided them, whatever an earlier version
+    wrote down.
+    """
+    values = {name: getattr(config, name) for name in SETTINGS}
+    if config.own_clients:
+        values |= {name: s.default for name, s in SETTINGS.items() if s.divides}
+        values |= {"skew": "natural", "clients": clients}
+    return values
+
+
 def common_target(summaries: Iterable[Summary]) -> float | None:
     """Return the target that all summaries share; None if there is no such."""
     found = {summary.target for summary in summaries}
@@ -213,7 +226,7 @@ def _summarise(
         label=group.label,
         selector=config.selector,
         dataset=config.dataset,
-        skew=config.skew,
+        skew=shown_settings(config, facts["clients"])["skew"],
         panel=group.panel,
         config=config,
         seeds=tuple(c.seed for c in group.configs),

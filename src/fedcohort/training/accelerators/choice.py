@@ -6,12 +6,12 @@ import pkgutil
 import warnings
 from typing import Protocol, cast
 
-import torch
 from torch import nn
 
 from fedcohort.training import accelerators
 from fedcohort.training.batched import BATCHED
 from fedcohort.training.per_client import PER_CLIENT
+from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
 
@@ -22,48 +22,42 @@ class SlowPathWarning(UserWarning):
 class Accelerator(Protocol):
     """What the package of an accelerator offers."""
 
-    def takes(self, model: nn.Module, input_shape: tuple[int, ...], device: torch.device) -> bool:
-        """Tell whether it can train a model on a device, and is worth it."""
+    def takes(self, problem: LocalProblem) -> bool:
+        """Tell whether it can train a model on its device, and is worth it."""
         ...
 
-    def trainer(self, model: nn.Module, input_shape: tuple[int, ...], precision: str) -> Trainer:
+    def trainer(self, problem: LocalProblem, precision: str) -> Trainer:
         """Return the trainer of a model that it takes."""
         ...
 
 
-def choose_trainer(
-    model: nn.Module, input_shape: tuple[int, ...], device: torch.device, precision: str
-) -> Trainer:
+def choose_trainer(problem: LocalProblem, precision: str) -> Trainer:
     """Return the trainer of a model.
 
-    That depends on the model, the device and the precision alone: never on a timing, the load of
-    the machine, the number of clients or runs, or what else is trained beside it.
+    That depends on the model, the device, the task and the kind of local work alone: never on a
+    timing, the load of the machine, the number of clients or runs, or what else is trained beside.
 
     Parameters
     ----------
-    model : nn.Module
-        The architecture, on `device`.
-    input_shape : tuple of int
-        Shape of one input.
-    device : torch.device
-        Where to train.
+    problem : LocalProblem
+        What will be trained; its jobs and global models are not looked at.
     precision : {"float32", "bfloat16"}
         What is multiplied; the weights themselves are float32 always. A CPU has float32 alone.
     """
     for accelerator in _accelerators():
-        if accelerator.takes(model, input_shape, device):
-            return accelerator.trainer(model, input_shape, precision)
-    if device.type == "cpu":
+        if accelerator.takes(problem):
+            return accelerator.trainer(problem, precision)
+    if problem.device.type == "cpu" or problem.traits.mixes:
         return PER_CLIENT
     if precision != "float32":
-        _warn_of_the_slow_path(model)
+        _warn_of_the_slow_path(problem.model)
     return BATCHED
 
 
 def _warn_of_the_slow_path(model: nn.Module) -> None:
     warnings.warn(
         f"The model {type(model).__name__} trains in float32 and more slowly: no accelerator takes"
-        " it, since it is not a plain chain of convolutions, pools and fully connected layers.",
+        " it.",
         SlowPathWarning,
         stacklevel=3,
     )
