@@ -1,5 +1,7 @@
-"""A federation of NVFlare on this machine: provisioned as `nvflare poc prepare` does it, one process
-for the server and one for each site, all on loopback."""
+"""A federation of NVFlare on this machine: one process for the server and one for each site.
+
+It is provisioned by `nvflare poc prepare`, and everything stays on loopback.
+"""
 
 import contextlib
 import os

@@ -137,7 +137,7 @@ class Round:
         """
         key = self.reader.weight_key
         if key == SIZE:
-            claims = {u.client: float(self.reader.metrics(u.reply.content)[key]) for u in used}
+            claims = {u.client: self.reader.weight(u.reply.content) for u in used}
             counted = ledger.in_training(claims)
             for update in used:
                 if counted[update.client] < claims[update.client]:

@@ -17,6 +17,7 @@ from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Limits
 from fedcohort.adapters.members import Members
+from fedcohort.adapters.outcomes import LOSS_KEYS, tell
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
 from fedcohort.flower.enrolment import Enrolment, Rules
@@ -24,7 +25,7 @@ from fedcohort.flower.grids import ChosenGrid, NobodyLeftError, PatientGrid, Rou
 from fedcohort.flower.log import log, reason_of
 from fedcohort.flower.mailbox import Letter, Mailbox
 from fedcohort.flower.protocol import LOSS_QUERY, PROFILE_QUERY, query_content, read_loss
-from fedcohort.flower.replies import ReplyReader, Update, alike
+from fedcohort.flower.replies import ReplyReader, alike
 from fedcohort.flower.rounds import Round, changes_of
 from fedcohort.flower.starting import own_start, quiet_until, woven
 from fedcohort.flower.state import arrays_of, record_of, restore_strategy, strategy_state
@@ -122,7 +123,7 @@ class CohortStrategy(Strategy):
     largest_size: float | None = parameter(LARGEST, Optional(Interval(1)))
     size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
     evaluate_on: str = parameter("connected", OneOf("connected", "cohort"))
-    loss_keys: tuple[str, ...] = ("train_loss", "loss")
+    loss_keys: tuple[str, ...] = LOSS_KEYS
     check_arrays: bool = parameter(True, OneOf(False, True))
     limits: Limits = dataclasses.field(default_factory=Limits)
     checkpoint: str | Path | None = None
@@ -219,9 +220,9 @@ class CohortStrategy(Strategy):
             passed = round_ < self._done
             return None if passed or evaluate_fn is None else evaluate_fn(round_, model)
 
-        runner = woven(self.inner, self) if own_start(self.inner) else super()
+        start = woven(self.inner, self).start if own_start(self.inner) else super().start
         with quiet_until(self._done + 1):
-            result = runner.start(
+            result = start(
                 grid=RoundGrid(grid, self._exchange),
                 initial_arrays=arrays,
                 num_rounds=num_rounds,
@@ -266,7 +267,7 @@ class CohortStrategy(Strategy):
         for reply in replies:
             current.hear(reply)
         updates = current.finish()
-        self._observe(current, updates)
+        tell(self._selector, current.outcome(updates), server_round, self.loss_keys, log)
         self._enrolment.admission.name_suspects()
         self.history.append(current.summary(updates))
         arrays, metrics = None, None
@@ -343,7 +344,7 @@ class CohortStrategy(Strategy):
         """Let nobody's claim of many samples outweigh the others' metrics."""
         key = self._reader.weight_key
         records = [self._reader.metrics(reply.content) for reply in replies]
-        claimed = [float(record[key]) for record in records]  # type: ignore[arg-type]
+        claimed = [self._reader.weight(reply.content) for reply in replies]
         for record, claim, counted in zip(
             records, claimed, bounded_sizes(claimed, self.largest_size).tolist(), strict=True
         ):
@@ -409,7 +410,7 @@ class CohortStrategy(Strategy):
         members = self._enrolment.members
         if not isinstance(chosen, Cohort):
             chosen = Cohort(chosen, np.full(len(chosen), 1 / len(chosen)))
-        clients = {members.node(client): client for client in np.unique(chosen.ids).tolist()}
+        clients = {int(members.node(c)): int(c) for c in np.unique(chosen.ids)}
         return Round(
             number=number,
             cohort=chosen,
@@ -438,22 +439,6 @@ class CohortStrategy(Strategy):
         busy = self._enrolment.members.at(self._mailbox.busy)
         free = available[~np.isin(available, busy)] if busy else available
         return free if len(free) >= self._least else available
-
-    def _observe(self, current: Round, updates: list[Update]) -> None:
-        outcome = current.outcome(updates)
-        losses = outcome.losses
-        if Need.LOSS in self._selector.needs and losses is not None:
-            told = np.isfinite(losses)
-            if not told[outcome.trained].all():
-                log.warning(
-                    "Round %d has updates without a training loss, which selector %r needs: add"
-                    " one of %s to the metrics of train replies.",
-                    current.number,
-                    self._selector.name,
-                    ", ".join(self.loss_keys),
-                )
-                outcome = dataclasses.replace(outcome, trained=outcome.trained & told)
-        self._selector.observe(outcome)
 
     # -- what selectors ask ------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The selectors in real federations: an adapter for NVIDIA FLARE (needs ``nvflare``).
 
-On the server, `CohortFedAvg` is NVFlare's FedAvg whose cohorts a selector chooses; `CohortSelection`
-does the same to other workflows. On the clients, a `QueryExecutor` answers what the selector asks.
+On the server, `CohortFedAvg` is NVFlare's FedAvg whose cohorts a selector chooses, and
+`CohortSelection` does the same to other workflows. On the clients, a `QueryExecutor` answers what
+the selector asks.
 """
 
 import importlib.util

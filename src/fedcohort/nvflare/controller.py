@@ -20,6 +20,7 @@ from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction, Limits, finite
 from fedcohort.adapters.members import Members
+from fedcohort.adapters.outcomes import LOSS_KEYS, tell
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
 from fedcohort.nvflare.messages import (
@@ -233,7 +234,8 @@ class CohortSelection:
                 len(current.updates),
                 least,
             )
-        self._chooser.observe(current.outcome(changes=Need.UPDATE in self._chooser.needs))
+        outcome = current.outcome(changes=Need.UPDATE in self._chooser.needs)
+        tell(self._chooser, outcome, current.number, LOSS_KEYS, log)
         self._admission.name_suspects()
         self._note_absent(current)
         self._note(current.summary())
@@ -360,9 +362,7 @@ class CohortSelection:
         try:
             change = read_change(result, self._params, self._limits)
             metrics = result.metrics or {}
-            loss = next(
-                (finite(metrics[key]) for key in ("train_loss", "loss") if key in metrics), None
-            )
+            loss = next((finite(metrics[key]) for key in LOSS_KEYS if key in metrics), None)
             result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
             current.updates[client] = Update(loss, change, time.monotonic() - current.began)
         except RefusedReplyError as refusal:
@@ -432,9 +432,7 @@ class CohortSelection:
         end = self.start_round + self.num_rounds
         self.start_round = saved.round
         self.num_rounds = max(0, end - saved.round)
-        log.info(
-            "Resumed after round %d with %d clients.", saved.round, len(self._chooser.clients)
-        )
+        log.info("Resumed after round %d with %d clients.", saved.round, len(self._chooser.clients))
 
 
 class CohortFedAvg(CohortSelection, FedAvg):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The clients of the test jobs: softmax regression in NumPy, and what it answers to the selector."""
+"""Clients of the test jobs: softmax regression in NumPy, and what it answers to the selector."""
 
 import json
 import os
