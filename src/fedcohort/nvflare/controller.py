@@ -19,7 +19,7 @@ from fedcohort.adapters.admission import Admission, guarded
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction, Limits, finite
-from fedcohort.adapters.members import Members
+from fedcohort.adapters.members import Members, Node
 from fedcohort.adapters.outcomes import LOSS_KEYS, tell
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
@@ -194,9 +194,12 @@ class CohortSelection:
     ) -> None:
         """Send a task; a round's results are read first and refused if they cannot be used."""
         heard = callback
-        if self._round is not None and data is not None:
+        if self._round is not None and data is not None and callback is not None:
             self._params, timeout = data.params, timeout or self.deadline
-            heard = lambda result: self._usable(result) and callback(result)  # noqa: E731
+
+            def heard(result: FLModel) -> Any:
+                return self._usable(result) and callback(result)
+
         super().send_model(  # type: ignore[misc]
             task_name, data, targets, min_responses, timeout, callback=heard
         )
@@ -255,7 +258,7 @@ class CohortSelection:
         )
         if not strangers:
             return
-        arrived: dict[str, Introduction] = {}
+        arrived: dict[Node, Introduction] = {}
         if self._introduces:
             question = query(admission.wants, self._first_model)
             for reply in self._questioned(PROFILE_TASK, question, strangers):

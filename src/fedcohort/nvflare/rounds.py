@@ -58,8 +58,8 @@ class CohortRound:
         """Return what the selector hears of the round."""
         found = [self.updates.get(client) for client in self.clients]
         known = next((update.change for update in found if update is not None), None)
-        missing = None if known is None else np.full(len(known), np.nan, np.float32)
-        told = changes and missing is not None
+        missing = np.full(0 if known is None else len(known), np.nan, np.float32)
+        told = changes and known is not None
         return Outcome(
             np.array(self.clients, np.int64),
             np.array([update is not None for update in found], np.bool_),
