@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedcohort.simulation.ledger import Ledger
 
 from fedcohort.simulation import Store
+from fedcohort.simulation.ledger import Ledger
 
 from .conftest import COMMAND
 

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from fedcohort.simulation.ledger import Ledger
 from store_contents import contents
 
 from fedcohort.simulation import Store
+from fedcohort.simulation.ledger import Ledger
 
 from .conftest import COMMAND
 

@@ -6,6 +6,14 @@ import numpy as np
 import pytest
 import torch
 from fake_federation import Federation
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from fedcohort import list_selectors, make_selector
+from fedcohort.federation import load_dataset
+from fedcohort.flower import CohortStrategy, answer_queries
+from fedcohort.simulation import Lockstep, RunConfig
 from fedcohort.simulation.setting import (
     client_profiles,
     federation_of,
@@ -16,14 +24,6 @@ from fedcohort.simulation.setting import (
 from fedcohort.training.backend import ONE_BY_ONE
 from fedcohort.training.evaluation import evaluate
 from fedcohort.training.local import train_sequential
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
-
-from fedcohort import list_selectors, make_selector
-from fedcohort.federation import load_dataset
-from fedcohort.flower import CohortStrategy, answer_queries
-from fedcohort.simulation import Lockstep, RunConfig
 from fedcohort.training.plan import Jobs, LocalWork
 
 CLIENTS, COHORT, ROUNDS = 24, 5, 6

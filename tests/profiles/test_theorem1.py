@@ -6,11 +6,11 @@ The variance and normality that it also claims rest on assumptions that images d
 
 import pytest
 import torch
-from fedcohort.simulation.setting import initial_model, load_device_data
 
 from fedcohort.federation import load_dataset
 from fedcohort.profiles import fc1_profiles
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.setting import initial_model, load_device_data
 
 
 def _class_outputs(dataset, name, label):

@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 import torch._dynamo  # noqa: F401 (counting a model's operations would import it in every process)
-from fedcohort.simulation.driver import Worker, load_datasets
-from fedcohort.simulation.engine import find_device
-from fedcohort.simulation.ledger import Ledger
 
 from fedcohort.federation import load_dataset
 from fedcohort.randomness import generator
 from fedcohort.simulation import Store, driver
+from fedcohort.simulation.driver import Worker, load_datasets
+from fedcohort.simulation.engine import find_device
+from fedcohort.simulation.ledger import Ledger
 from fedcohort.simulation.packing import packer
 from fedcohort.simulation.study import read_study
 

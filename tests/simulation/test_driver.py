@@ -6,11 +6,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from fedcohort.simulation.driver import Worker
-from fedcohort.simulation.ledger import GroupState, Ledger, Pack
 
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation import RunConfig, Store, driver
+from fedcohort.simulation.driver import Worker
+from fedcohort.simulation.ledger import GroupState, Ledger, Pack
 from fedcohort.simulation.packing import packer
 from fedcohort.simulation.progress import progress_of, seconds_left
 from fedcohort.simulation.study import study_of_runs

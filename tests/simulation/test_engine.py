@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fedcohort.simulation.engine import find_device
-from fedcohort.training.backend import ONE_BY_ONE
-from fedcohort.training.local import train_batched
 
 from fedcohort.errors import CohortSizeError, InvalidParameterError
 from fedcohort.federation import build_federation, load_dataset
 from fedcohort.metrics import gemd
 from fedcohort.randomness import generator
 from fedcohort.simulation import Lockstep, RunConfig, Store, simulate
+from fedcohort.simulation.engine import find_device
+from fedcohort.training.backend import ONE_BY_ONE
+from fedcohort.training.local import train_batched
 
 CPU = torch.device("cpu")
 SMALL = RunConfig(clients=20, cohort=5, rounds=3, epochs=2.0, lr=0.1)

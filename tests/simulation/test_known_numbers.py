@@ -8,6 +8,10 @@ three times that.
 import numpy as np
 import pytest
 import torch
+
+from fedcohort import make_selector
+from fedcohort.metrics import gemd
+from fedcohort.simulation import RunConfig
 from fedcohort.simulation.setting import (
     client_profiles,
     federation_of,
@@ -15,10 +19,6 @@ from fedcohort.simulation.setting import (
     load_device_data,
 )
 from fedcohort.training.local import train_sequential
-
-from fedcohort import make_selector
-from fedcohort.metrics import gemd
-from fedcohort.simulation import RunConfig
 from fedcohort.training.plan import LocalWork
 
 

@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import pytest
-from fedcohort.simulation.ledger import ClaimLostError, Ledger, Pack
 
 from fedcohort.simulation import RoundRecord, RunConfig, Store
+from fedcohort.simulation.ledger import ClaimLostError, Ledger, Pack
 from fedcohort.simulation.study import Part, Study, study_of_runs
 
 RUNS = [RunConfig(seed=seed, rounds=3) for seed in range(4)]

@@ -1,11 +1,11 @@
 import dataclasses
 
 import pytest
-from fedcohort.simulation.ledger import Ledger, Pack
 
 from fedcohort.cli.status import status_of
 from fedcohort.errors import StoreError
 from fedcohort.simulation import RunConfig, Store, simulate
+from fedcohort.simulation.ledger import Ledger, Pack
 from fedcohort.simulation.merging import merge
 from fedcohort.simulation.study import Part, Study
 

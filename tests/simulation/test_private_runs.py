@@ -3,12 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedcohort.simulation.setting import federation_of
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import build_federation, load_dataset
 from fedcohort.privacy import Promise
 from fedcohort.simulation import Lockstep, RunConfig
+from fedcohort.simulation.setting import federation_of
 
 PRIVATE = RunConfig(clients=20, cohort=5, rounds=1, selector="dp3s", profile_epsilon=2.0)
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 from drawing import NotInStoreError
-from fedcohort.simulation.ledger import Ledger
 from leaderboard import main, standing_rows, standings
 
 from fedcohort.report.summary import summarise
 from fedcohort.simulation import RoundRecord, RunConfig, Store
+from fedcohort.simulation.ledger import Ledger
 from fedcohort.simulation.study import Part, Study
 
 # Rounds to the target in three conditions; 99 is never.

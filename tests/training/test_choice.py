@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from fedcohort.training.choice import Workload, choose_trainer
 
 from fedcohort.training import choice
+from fedcohort.training.choice import Workload, choose_trainer
 from fedcohort.training.models import build_model
 
 WORKLOAD = Workload(input_shape=(1, 8, 8), classes=10, batch=14, jobs=10)

@@ -1,10 +1,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from fedcohort.training.convolution import RowToeplitz
 from torch import nn
 from torch.func import functional_call, vmap
 
+from fedcohort.training.convolution import RowToeplitz
 from fedcohort.training.models import build_model
 
 

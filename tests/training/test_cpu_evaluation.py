@@ -1,8 +1,8 @@
 import pytest
 import torch
+
 from fedcohort.training.cpu_evaluation import evaluate_on_cpu
 from fedcohort.training.evaluation import evaluate
-
 from fedcohort.training.models import build_model
 
 

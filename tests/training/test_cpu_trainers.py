@@ -5,16 +5,16 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from fedcohort.training.chain import forward, read_chain, until_first_linear
-from fedcohort.training.clients import PerClient
-from fedcohort.training.local import train_sequential
-from fedcohort.training.stacked import Stacked, gradients_of
 from four_jobs import four_jobs
 from torch import nn
 
 from fedcohort.profiles import fc1_profiles
+from fedcohort.training.chain import forward, read_chain, until_first_linear
+from fedcohort.training.clients import PerClient
+from fedcohort.training.local import train_sequential
 from fedcohort.training.models import build_model
 from fedcohort.training.plan import LocalWork
+from fedcohort.training.stacked import Stacked, gradients_of
 from fedcohort.training.workers import Workers
 
 

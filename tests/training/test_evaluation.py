@@ -1,8 +1,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from fedcohort.training.evaluation import client_losses, evaluate
 
+from fedcohort.training.evaluation import client_losses, evaluate
 from fedcohort.training.models import build_model
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from fedcohort.training.local import train_batched, train_sequential
 
 from fedcohort.training.aggregation import aggregate
+from fedcohort.training.local import train_batched, train_sequential
 from fedcohort.training.models import build_model
 from fedcohort.training.plan import Jobs, LocalWork
 

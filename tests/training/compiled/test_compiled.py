@@ -6,6 +6,10 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
+from four_jobs import four_jobs
+from torch import nn
+
+from fedcohort.training.aggregation import aggregate
 from fedcohort.training.chain import forward, read_chain
 from fedcohort.training.compiled.averaging import average_compiled
 from fedcohort.training.compiled.compiler import kernels
@@ -15,10 +19,6 @@ from fedcohort.training.compiled.trainer import Compiled
 from fedcohort.training.cpu_evaluation import client_losses_on_cpu
 from fedcohort.training.evaluation import client_losses, evaluate
 from fedcohort.training.local import train_sequential
-from four_jobs import four_jobs
-from torch import nn
-
-from fedcohort.training.aggregation import aggregate
 from fedcohort.training.plan import LocalWork
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="needs a C compiler (cc)")

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
-from fedcohort.training.compiled import compiler
-from fedcohort.training.compiled.compiler import kernels
 
 from fedcohort.federation import load_dataset
 from fedcohort.simulation import Lockstep, RunConfig
 from fedcohort.training import backend, choice
+from fedcohort.training.compiled import compiler
+from fedcohort.training.compiled.compiler import kernels
 
 # What `kernels` remembers would hide what happens the first time.
 compile_anew = kernels.__wrapped__

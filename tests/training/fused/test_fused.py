@@ -6,13 +6,12 @@ from torch import nn
 
 pytest.importorskip("triton", reason="Triton, whose interpreter these tests use, is for Linux")
 
+from fedcohort.training.aggregation import aggregate
 from fedcohort.training.evaluation import evaluate
 from fedcohort.training.fused.averaging import move_fused
 from fedcohort.training.fused.layers import Convolution, UnsupportedModelError, recognise
 from fedcohort.training.fused.trainer import FusedTrainer, bytes_a_model
 from fedcohort.training.local import train_sequential
-
-from fedcohort.training.aggregation import aggregate
 from fedcohort.training.models import MLP, PaperCNN, SmallCNN
 from fedcohort.training.plan import Jobs, LocalWork
 
