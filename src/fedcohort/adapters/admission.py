@@ -165,6 +165,11 @@ class Admission:
         return None
 
 
+def introduces(selector: Selector) -> bool:
+    """Tell whether clients are asked anything before a selector can choose them."""
+    return selector.needs_labels or bool(selector.needs - {Need.DURATION})
+
+
 def guarded(selector: str | Selector, made: Selector, guard: str) -> None:
     """Turn the guard of a selector on, as federations have it unless told otherwise.
 

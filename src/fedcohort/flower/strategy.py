@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from fedcohort.adapters.admission import guarded
+from fedcohort.adapters.admission import guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Limits
@@ -140,7 +140,7 @@ class CohortStrategy(Strategy):
             self._selector,
             self._mailbox,
             Rules(
-                introduce=self.identify or bool(self._selector.needs - {Need.DURATION}),
+                introduce=self.identify or introduces(self._selector),
                 cohort=self.cohort,
                 min_cohort=self._least,
                 min_clients=self.min_clients or self.cohort,

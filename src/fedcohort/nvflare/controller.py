@@ -15,7 +15,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from fedcohort.adapters.admission import Admission, guarded
+from fedcohort.adapters.admission import Admission, guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction, Limits, finite
@@ -137,7 +137,7 @@ class CohortSelection:
             )
         guarded(selector, self._chooser, guard)
         self._admission = Admission(self._chooser, SizeRule(largest_size, size_growth), log)
-        self._introduces = bool(self._chooser.needs - {Need.DURATION})
+        self._introduces = introduces(self._chooser)
         self._limits = Limits()
         self.history: list[RoundSummary] = []
         self._first_model: dict[str, NDArray[Any]] = {}

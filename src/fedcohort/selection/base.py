@@ -106,6 +106,7 @@ class Selector(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset()
     repeats: ClassVar[bool] = False
     asks_newcomers: ClassVar[Need | None] = None
+    needs_labels: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -53,6 +53,8 @@ class Wrapper(Selector):
     inner: Selector
     who: tuple[int | str, ...]
 
+    needs_labels = True
+
     def __post_init__(self) -> None:
         if not self.who:
             raise InvalidParameterError(f"{type(self).__name__} names no client: give it some.")
