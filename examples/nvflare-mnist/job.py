@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--selector", default="match")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--cohort", type=int, default=5)
+    parser.add_argument("--cohort", type=int, default=4)
     parser.add_argument("--workspace", type=pathlib.Path, default=pathlib.Path("workspace"))
     parser.add_argument("--export", type=pathlib.Path, help="write the job there, and run nothing")
     options = parser.parse_args()

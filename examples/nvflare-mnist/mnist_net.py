@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedcohort.federation import Dataset, build_federation, load_dataset
 
-DATASET, SKEW, SITES = "mnist", "1", 10
+DATASET, SKEW, SITES = "mnist", "dirichlet:0.1", 10
+_MOST_SAMPLES = 1000
 
 
 class Net(nn.Module):
@@ -36,10 +37,10 @@ def dataset() -> Dataset:
 
 @functools.cache
 def batches_of(site: str) -> DataLoader:
-    """Return the batches of site-1, site-2, …: one class each."""
+    """Return the batches of site-1, site-2, …, a few classes each."""
     data = dataset()
-    federation = build_federation(data, skew=SKEW, clients=SITES, samples_per_client=600, seed=0)
-    mine = federation.partition.of(int(site.rpartition("-")[2]) - 1)
+    federation = build_federation(data, skew=SKEW, clients=SITES, seed=0)
+    mine = federation.partition.of(int(site.rpartition("-")[2]) - 1)[:_MOST_SAMPLES]
     tensors = TensorDataset(scaled(data.x_train[mine]), torch.tensor(data.y_train[mine]))
     return DataLoader(tensors, batch_size=50, shuffle=True)
 

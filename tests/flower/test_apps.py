@@ -12,7 +12,14 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "flower-mnist"
-APPS = ("torch-quickstart", "sklearn-quickstart", "node-keys", "torch-advanced", "app-mods")
+APPS = (
+    "torch-quickstart",
+    "sklearn-quickstart",
+    "node-keys",
+    "torch-advanced",
+    "app-mods",
+    "masked",
+)
 NODES, SECONDS = 4, 120.0
 
 
@@ -49,7 +56,8 @@ def run(federation: Any, app: str, *more: str, config: str = "") -> dict[str, An
 
 def check(app: str, found: dict[str, Any], folder: pathlib.Path) -> None:
     assert len(found["cohorts"]) == 2
-    assert all(len(cohort) == 2 for cohort in found["cohorts"])
+    size = 3 if app == "masked" else 2
+    assert all(len(cohort) == size for cohort in found["cohorts"])
     assert [set(c) for c in found["cohorts"]] == [set(t) for t in found["trained"]]
     if app == "torch-advanced":
         assert (folder / "best.pt").exists()

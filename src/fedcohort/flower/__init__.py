@@ -15,6 +15,7 @@ from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import Limits
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.privacy import protected
+from fedcohort.flower.secure import SecureAggregation, secure_mods
 from fedcohort.flower.strategy import CohortStrategy
 from fedcohort.flower.torch_client import profile_query
 
@@ -22,7 +23,9 @@ __all__ = [
     "CohortStrategy",
     "Limits",
     "RoundSummary",
+    "SecureAggregation",
     "answer_queries",
     "profile_query",
     "protected",
+    "secure_mods",
 ]

@@ -154,10 +154,14 @@ class Round:
 
     def summary(self, used: Sequence[Update]) -> RoundSummary:
         """Return what happened, by name."""
+        return self.summary_of([update.client for update in used])
+
+    def summary_of(self, trained: Sequence[int]) -> RoundSummary:
+        """Return what happened, if these clients trained."""
         return RoundSummary(
             self.number,
             tuple(self.name(client) for client in self.cohort.ids.tolist()),
-            tuple(self.name(update.client) for update in used),
+            tuple(self.name(client) for client in trained),
             {self.name(client): reason for client, reason in self.failures.items()},
         )
 

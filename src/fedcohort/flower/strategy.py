@@ -27,11 +27,12 @@ from fedcohort.flower.mailbox import Letter, Mailbox
 from fedcohort.flower.protocol import LOSS_QUERY, PROFILE_QUERY, query_content, read_loss
 from fedcohort.flower.replies import ReplyReader, alike
 from fedcohort.flower.rounds import Round, changes_of
+from fedcohort.flower.secure import MaskedRound, SecureAggregation
 from fedcohort.flower.starting import own_start, quiet_until, woven
 from fedcohort.flower.state import arrays_of, record_of, restore_strategy, strategy_state
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
-from fedcohort.selection import Cohort, Need, Selector, bounded_sizes, make_selector
+from fedcohort.selection import Cohort, Need, Outcome, Selector, bounded_sizes, make_selector
 from fedcohort.selection.sizes import GROWTH, LARGEST
 
 _COUNT = Interval(1, integral=True)
@@ -91,6 +92,8 @@ class CohortStrategy(Strategy):
         round's cohort.
     loss_keys : tuple of str
         Metrics of train replies that may hold the training loss; the first that is there counts.
+    secure : SecureAggregation, optional
+        Hides single updates from the server; for selectors that need profiles or nothing.
     check_arrays : bool
         Whether a train reply must hold the arrays that were sent, in the same shapes; switch it
         off for strategies whose models grow, such as XGBoost's.
@@ -124,6 +127,7 @@ class CohortStrategy(Strategy):
     size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
     evaluate_on: str = parameter("connected", OneOf("connected", "cohort"))
     loss_keys: tuple[str, ...] = LOSS_KEYS
+    secure: SecureAggregation | None = None
     check_arrays: bool = parameter(True, OneOf(False, True))
     limits: Limits = dataclasses.field(default_factory=Limits)
     checkpoint: str | Path | None = None
@@ -133,6 +137,8 @@ class CohortStrategy(Strategy):
         _check_strategy(self.inner)
         self._selector = _as_selector(self.selector)
         guarded(self.selector, self._selector, self.guard)
+        if self.secure is not None:
+            self.secure.check(self._selector)
         self._least = self._minimum()
         self.history: list[RoundSummary] = []
         self._mailbox = Mailbox(self._deliver)
@@ -164,6 +170,7 @@ class CohortStrategy(Strategy):
         self._round: Round | None = None
         self._losses: dict[int, float] = {}
         self._mute: set[int] = set()
+        self._masked: MaskedRound | None = None
         self._evaluating: set[str] = set()
         self._evaluations: list[Message] = []
 
@@ -251,8 +258,13 @@ class CohortStrategy(Strategy):
             self._ask(grid, self._new_round(number, ids, arrays), need, config)
         available = self._without_busy(available)
         cohort = self._selector.select(min(k, len(available)), available, rng=rng)
-        self._round = self._new_round(number, cohort, arrays)
-        return self._address(grid, self._round, config)
+        current = self._new_round(number, cohort, arrays)
+        messages = self._address(grid, current, config)
+        if self.secure is not None:
+            self._masked = self.secure.train(grid, number, messages)
+            messages = []
+        self._round = current
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -264,6 +276,8 @@ class CohortStrategy(Strategy):
         if current is None or current.number != server_round:
             raise InvalidInputError(f"Round {server_round} is aggregated before it was configured.")
         self._round = None
+        if self._masked is not None:
+            return self._aggregate_masked(current, self._masked)
         for reply in replies:
             current.hear(reply)
         updates = current.finish()
@@ -286,6 +300,28 @@ class CohortStrategy(Strategy):
                 len(updates),
                 least,
             )
+        if self.checkpoint is not None:
+            self._save(current.number, current.arrays if arrays is None else arrays)
+        return arrays, metrics
+
+    def _aggregate_masked(
+        self, current: Round, masked: MaskedRound
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the average of a round under secure aggregation to the wrapped strategy."""
+        self._masked = None
+        for node, client in current.clients.items():
+            if node not in masked.nodes:
+                current.fail(client, "it did not stay to the end of secure aggregation")
+        trained = [client for node, client in current.clients.items() if node in masked.nodes]
+        ids = np.array(sorted(current.clients.values()), np.int64)
+        self._selector.observe(Outcome(ids, np.isin(ids, trained)))
+        self.history.append(current.summary_of(trained))
+        arrays: ArrayRecord | None = None
+        metrics: MetricRecord | None = None
+        if masked.arrays is not None and len(trained) >= min(self._least, current.wanted):
+            arrays, metrics = self.inner.aggregate_train(current.number, [masked.reply()])
+        else:
+            log.warning("Round %d is dropped: secure aggregation did not end.", current.number)
         if self.checkpoint is not None:
             self._save(current.number, current.arrays if arrays is None else arrays)
         return arrays, metrics

@@ -152,7 +152,6 @@ class CohortSelection:
     num_rounds: int
     start_round: int
     current_round: int
-    task_name: str
     engine: Any
     model: Any
 
@@ -326,7 +325,7 @@ class CohortSelection:
                 current_round=self.current_round,
                 total_rounds=self.num_rounds,
             )
-            self.send_model_and_wait(self.task_name, model, sites)
+            self.send_model_and_wait(getattr(self, "task_name", "train"), model, sites)
             asked, self._round = self._round, None
             if asked is not None and asked.updates:
                 changes = np.stack([update.change for update in asked.updates.values()])
