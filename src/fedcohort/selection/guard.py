@@ -207,16 +207,25 @@ def _copies(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
 def _alike(framed: Floats, noise: Floats) -> tuple[Bools, float]:
     """Tell who is one of a group of copies, and how near that is."""
     nearest = np.empty(len(framed))
-    blocks = list(row_blocks(len(framed), max(len(framed), framed.shape[1])))
-    for rows in blocks:
+    for rows in row_blocks(len(framed), max(len(framed), framed.shape[1])):
         nearest[rows] = _apart(framed, noise, rows).min(axis=1)
     limit = NEAR * float(np.median(nearest))
-    near = np.concatenate([_apart(framed, noise, rows) < limit for rows in blocks])
+    result = np.zeros(len(framed), bool)
+    # Only these have anybody that near; among honest clients they are few.
+    close = np.flatnonzero(nearest < limit)
+    if len(close) < SMALLEST_GROUP:
+        return result, limit
+    near = np.concatenate(
+        [
+            _apart(framed[close], noise[close], rows) < limit
+            for rows in row_blocks(len(close), max(len(close), framed.shape[1]))
+        ]
+    )
     first, second = np.nonzero(near)
-    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(framed),) * 2)
+    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(close),) * 2)
     groups = scipy.sparse.csgraph.connected_components(links, directed=False)[1]
-    alike: Bools = np.bincount(groups)[groups] >= SMALLEST_GROUP
-    return alike, limit
+    result[close] = np.bincount(groups)[groups] >= SMALLEST_GROUP
+    return result, limit
 
 
 def _apart(framed: Floats, noise: Floats, rows: slice) -> Floats:
