@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort import simulate
-from fedcohort.selection import Cohort, Need, Outcome, Selector, selector_class
+from fedcohort.selection import Cohort, Need, Outcome, Selector, registry, selector_class
 
 CLIENTS, COHORT, ROUNDS, SEED = 12, 4, 5, 3
 SELECTORS = ("fedavg", "dp3s", "match", "clustered")
@@ -66,6 +66,15 @@ def record(selector: str) -> Recording:
     kind = dataclasses.dataclass(kw_only=True, eq=False)(
         type(f"Recorded{base.__name__}", (base,), {**body, "__module__": __name__})
     )
+    try:
+        _run(kind)
+    finally:
+        # `simulate` knows a class by its name from then on; other tests list all names.
+        registry._registered.pop(kind.name, None)
+    return kept
+
+
+def _run(kind: type[Selector]) -> None:
     simulate(
         selectors=[kind],
         seeds=[SEED],
@@ -77,4 +86,3 @@ def record(selector: str) -> Recording:
         device="cpu",
         progress=False,
     )
-    return kept

@@ -81,35 +81,16 @@ def answer_queries(
     noised = promise or (f"noise of {sigma:g} on norms up to {clip:g}" if sigma and clip else "")
     named = client_id or stable_id
 
-    def profile_once(message: Message, context: Context) -> NDArray[np.float32]:
-        """Measure and protect the profile once per run, and noise it once for each model."""
-        kept = context.state.get(_SENT)
-        if isinstance(kept, ArrayRecord):
-            return kept.to_numpy_ndarrays()[0]
+    def own_profile(message: Message, context: Context) -> NDArray[np.float32]:
         assert profile is not None
         model = _model(message)
-
-        def draw() -> NDArray[np.float32]:
-            return protected(profile(model, context), clip=clip, sigma=sigma)
-
-        if noised:
-            folder = context.node_config.get(ANSWERS_KEY)
-            sent = Answers.at(None if folder is None else str(folder), log).once(
-                named(context) or f"node:{context.node_id}",
-                {} if model is None else arrays_of(model),
-                noised,
-                draw,
-                most=most_answers,
-            )
-        else:
-            sent = draw()
-        context.state[_SENT] = ArrayRecord([sent])
-        return sent
+        draw = lambda: protected(profile(model, context), clip=clip, sigma=sigma)  # noqa: E731
+        return _once(context, named(context), model, noised, draw, most_answers)
 
     def vectors(message: Message, context: Context) -> dict[Need, NDArray[np.float32]]:
         answers: dict[Need, Callable[[], NDArray[np.float32]]] = {}
         if profile is not None:
-            answers[Need.PROFILE] = lambda: profile_once(message, context)
+            answers[Need.PROFILE] = lambda: own_profile(message, context)
         if label_counts is not None:
             answers[Need.LABEL_COUNTS] = lambda: np.asarray(label_counts(context), np.float32)
         return {need: answers[need]() for need in wanted(message) if need in answers}
@@ -121,9 +102,15 @@ def answer_queries(
         return Message(content, reply_to=message)
 
     _register(app, PROFILE_ACTION, introduce)
-    if loss is None:
-        return
+    if loss is not None:
+        _answer_losses(app, loss, named)
 
+
+def _answer_losses(
+    app: ClientApp,
+    loss: Callable[[ArrayRecord | None, Context], float],
+    named: Callable[[Context], str],
+) -> None:
     def tell_loss(message: Message, context: Context) -> Message:
         value = float(loss(_model(message), context))
         content = RecordDict(
@@ -135,6 +122,29 @@ def answer_queries(
         return Message(content, reply_to=message)
 
     _register(app, LOSS_ACTION, tell_loss)
+
+
+def _once(
+    context: Context,
+    name: str,
+    model: ArrayRecord | None,
+    promise: str,
+    draw: Callable[[], NDArray[np.float32]],
+    most: int | None,
+) -> NDArray[np.float32]:
+    """Measure and protect the profile once per run, and noise it once for each model."""
+    kept = context.state.get(_SENT)
+    if isinstance(kept, ArrayRecord):
+        return kept.to_numpy_ndarrays()[0]
+    if promise:
+        folder = context.node_config.get(ANSWERS_KEY)
+        answers = Answers.at(None if folder is None else str(folder), log)
+        arrays = {} if model is None else arrays_of(model)
+        sent = answers.once(name or f"node:{context.node_id}", arrays, promise, draw, most=most)
+    else:
+        sent = draw()
+    context.state[_SENT] = ArrayRecord([sent])
+    return sent
 
 
 def _register(app: ClientApp, action: str, answer: Callable[[Message, Context], Message]) -> None:

@@ -32,7 +32,7 @@ from fedcohort.nvflare.messages import (
     read_introduction,
     read_loss,
 )
-from fedcohort.nvflare.rounds import CohortRound, Update
+from fedcohort.nvflare.rounds import CohortRound, SiteUpdate
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Selector, make_selector
@@ -49,7 +49,7 @@ _SECONDS = Interval(1, integral=True)
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a job can set; see `CohortSelection`."""
+    """What a job can set, checked when it is made; see `CohortSelection`."""
 
     selector: str = "dp3s"
     seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
@@ -128,7 +128,7 @@ class CohortSelection:
         self.size_growth = size_growth
         self.checkpoint = checkpoint
         fields = dataclasses.fields(Settings)
-        self._settings = Settings(**{field.name: getattr(self, field.name) for field in fields})
+        Settings(**{field.name: getattr(self, field.name) for field in fields})
         self._chooser: Selector = make_selector(selector)
         if min_cohort > self.num_clients:
             raise InvalidParameterError(
@@ -366,7 +366,7 @@ class CohortSelection:
             metrics = result.metrics or {}
             loss = next((finite(metrics[key]) for key in LOSS_KEYS if key in metrics), None)
             result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
-            current.updates[client] = Update(loss, change, time.monotonic() - current.began)
+            current.updates[client] = SiteUpdate(loss, change, time.monotonic() - current.began)
         except RefusedReplyError as refusal:
             current.failures[client] = str(refusal)
             log.warning(

@@ -12,7 +12,7 @@ from fedcohort.selection import Cohort, Outcome
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Update:
+class SiteUpdate:
     """A usable result of one client: its loss if it told, what training changed, how long."""
 
     loss: float | None
@@ -37,7 +37,7 @@ class CohortRound:
     number: int
     cohort: Cohort
     name: Callable[[int], str]
-    updates: dict[int, Update] = dataclasses.field(default_factory=dict)
+    updates: dict[int, SiteUpdate] = dataclasses.field(default_factory=dict)
     failures: dict[int, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
