@@ -86,23 +86,10 @@ def simulate(
     >>> results.rounds.groupby("selector").gemd.mean().idxmin()
     'match'
     """
-    datasets: dict[str, Dataset] = {}
-    factories: dict[str, ModelFactory] = {}
-    if isinstance(dataset, Dataset):
-        # A name of its own, since the arrays may be others than those that the name stands for.
-        given, dataset = dataset, f"{dataset.name} (object)"
-        datasets[dataset] = given
-        if given.client is not None:
-            settings.setdefault("skew", "natural")
-    if not isinstance(model, str):
-        factory, model = model, f"{model.__module__}:{model.__qualname__}"
-        factories[model] = factory
-    materials = Materials(datasets, factories)
-    specs = [given if isinstance(given, str) else spec_of(given) for given in selectors]
-    chosen = _settings(settings)
+    materials, named = _named(dataset, model, settings)
     configs = [
-        RunConfig(dataset=dataset, model=model, selector=spec, seed=int(seed), **chosen)
-        for spec in specs
+        RunConfig(selector=spec, seed=int(seed), **named)
+        for spec in (given if isinstance(given, str) else spec_of(given) for given in selectors)
         for seed in seeds
     ]
     prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
@@ -111,6 +98,25 @@ def simulate(
     with Store(folder.path) as store, _shown(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
     return Results(folder, prepared.wanted)
+
+
+def _named(
+    dataset: str | Dataset, model: str | ModelFactory, settings: Mapping[str, Any]
+) -> tuple[Materials, dict[str, Any]]:
+    """Give objects names, and return them with the settings of all runs."""
+    chosen = _settings(settings)
+    datasets: dict[str, Dataset] = {}
+    factories: dict[str, ModelFactory] = {}
+    if isinstance(dataset, Dataset):
+        # A name of its own, since the arrays may be others than those that the name stands for.
+        given, dataset = dataset, f"{dataset.name} (object)"
+        datasets[dataset] = given
+        if given.client is not None:
+            chosen.setdefault("skew", "natural")
+    if not isinstance(model, str):
+        factory, model = model, f"{model.__module__}:{model.__qualname__}"
+        factories[model] = factory
+    return Materials(datasets, factories), chosen | {"dataset": dataset, "model": model}
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:

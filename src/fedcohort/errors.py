@@ -111,7 +111,18 @@ class WorkerError(FedcohortError):
 
 
 class RefusedReplyError(FedcohortError):
-    """A client of a real federation sent something that cannot be used; it is left out."""
+    """A client of a real federation sent something that cannot be used; it is left out.
+
+    The reason may quote the client, and goes to a terminal: signs that cannot be printed are
+    replaced, and it is cut to a length that fits a line of a log.
+    """
+
+    def __init__(self, reason: str) -> None:
+        printable = "".join(
+            sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in reason
+        )
+        longest = 300
+        super().__init__(printable if len(printable) <= longest else f"{printable[:longest]}…")
 
 
 class TooFewClientsError(FedcohortError):

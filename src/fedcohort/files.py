@@ -10,7 +10,9 @@ from fedcohort.errors import UnwritableFileError
 
 
 @contextlib.contextmanager
-def replace_file(path: Path, advice: str = "choose another place.") -> Iterator[BinaryIO]:
+def replace_file(
+    path: Path, advice: str = "choose another place.", *, private: bool = False
+) -> Iterator[BinaryIO]:
     """Yield a file to write to, which takes the place of `path` if nothing goes wrong.
 
     Parameters
@@ -19,6 +21,8 @@ def replace_file(path: Path, advice: str = "choose another place.") -> Iterator[
         The file; its folder is made if there is none.
     advice : str
         What to do when it cannot be written, for the message.
+    private : bool
+        Whether its owner alone may read it, from its first byte on.
 
     Raises
     ------
@@ -29,7 +33,10 @@ def replace_file(path: Path, advice: str = "choose another place.") -> Iterator[
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            temporary.unlink(missing_ok=True)
+            mode = 0o600 if private else 0o666
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(handle, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

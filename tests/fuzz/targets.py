@@ -22,10 +22,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
 
 from fedcohort import list_selectors, make_selector
+from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.dpp import KDPP
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
-from fedcohort.flower.checkpoint import Checkpoint
 from fedcohort.flower.protocol import Limits, read_introduction, read_loss
 from fedcohort.flower.replies import ReplyReader as Replies
 from fedcohort.metrics import gemd

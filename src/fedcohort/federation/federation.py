@@ -104,11 +104,7 @@ def build_federation(
             f"size spread {size_spread:g}": size_spread != 0,
             "reuse": reuse,
         }
-        if refused := [setting for setting, there in given.items() if there]:
-            raise PartitionError(
-                f"{dataset.name} has clients of its own, so that it cannot be divided another way:"
-                f" leave out {' and '.join(refused)}."
-            )
+        _refuse_division(dataset.name, [setting for setting, there in given.items() if there])
         partition = Partition.from_owners(dataset.client, len(dataset.client_names))
     elif spec.kind == "natural":
         raise PartitionError(
@@ -127,6 +123,15 @@ def build_federation(
             reuse,
         )
     return Federation(dataset, partition, _label_counts(dataset, partition))
+
+
+def _refuse_division(name: str, settings: list[str]) -> None:
+    """Refuse settings that would divide data which have clients of their own."""
+    if settings:
+        raise PartitionError(
+            f"{name} has clients of its own, so that it cannot be divided another way: leave out"
+            f" {' and '.join(settings)}."
+        )
 
 
 def _label_counts(dataset: Dataset, partition: Partition) -> IntArray:
