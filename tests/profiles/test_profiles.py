@@ -6,6 +6,7 @@ from torch import nn
 
 from fedcohort.errors import InvalidModelError
 from fedcohort.profiles import fc1_profiles, gradient_profiles, representative_gradient_profiles
+from fedcohort.profiles.fc1 import describe_layer
 
 SIZES = torch.tensor([3, 10, 1, 6])
 
@@ -63,3 +64,32 @@ def test_representative_gradients_are_local_minus_initial():
     local = {"a": torch.tensor([[1.5, 2.0], [0.0, 0.0]]), "b": torch.tensor([[[3.0]], [[4.0]]])}
     found = representative_gradient_profiles(initial, local)
     assert found.tolist() == [[0.5, 0.0, 0.0], [-1.0, -2.0, 1.0]]
+
+
+def test_the_input_of_the_only_fully_connected_layer_is_read():
+    x = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    model = made("resnet8", (3, 8, 8), 10, 0)
+    found = fc1_profiles(model, x, torch.arange(6), torch.tensor([4, 2]))
+    features = []
+    model.fc.register_forward_hook(lambda _m, inputs, _o: features.append(inputs[0].detach()))
+    model(x)
+    assert torch.allclose(found, torch.stack([features[0][:4].mean(0), features[0][4:].mean(0)]))
+    assert describe_layer(model, None) == "inputs of fc"
+    assert describe_layer(model, "fc") == "outputs of fc"
+    assert describe_layer(made("cnn-small", (1, 8, 8), 10, 0), None) == "outputs of fc1"
+
+
+def test_places_of_a_sequence_are_averaged():
+    class PerPlace(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(5, 4)
+            self.first, self.last = torch.nn.Linear(4, 3), torch.nn.Linear(3, 5)
+
+        def forward(self, tokens):
+            return self.last(self.first(self.embedding(tokens)))
+
+    tokens = torch.randint(0, 5, (6, 7), generator=torch.Generator().manual_seed(0))
+    model = PerPlace()
+    found = fc1_profiles(model, tokens, torch.arange(6), torch.tensor([6]))
+    assert torch.allclose(found[0], model.first(model.embedding(tokens)).mean((0, 1)), atol=1e-6)

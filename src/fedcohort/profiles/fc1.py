@@ -4,7 +4,10 @@ Y. Zhang et al.: DPP-based Client Selection for Federated Learning with Non-IID 
 equation (data_profile); the idea of profiling by FC-1 outputs is from W. Wu et al., FedProf, 2021.
 
 Rule: f_c = the mean over the client's samples of the outputs of FC-1 of the initial global model,
-before the activation function.
+before the activation function. FC-1 is the first fully connected layer where that is a hidden one.
+Where the only one is the output layer, as in residual and recurrent networks, its *input* is read:
+a few logits of an untrained network say little. Of a layer that is applied along a sequence, the
+mean over its places is read.
 """
 
 from collections.abc import Callable
@@ -43,7 +46,7 @@ def fc1_profiles(
     sizes : int64 [m]
         Samples of each client.
     layer : str, optional
-        Name of the layer to read; the first `nn.Linear` if not given.
+        Name of the layer whose outputs are read; see above if not given.
     each : callable, optional
         What is done to the outputs, float64 [n, Q], of every sample before the mean.
     samples_at_once : int
@@ -56,12 +59,17 @@ def fc1_profiles(
     """
     outputs: list[Tensor] = []
 
-    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        rows = output.flatten(1).double()
+    read = find_layer(model, layer)
+    inner = layer is None and reads_input(model)
+
+    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        values = (inputs[0] if inner else output).double()
+        along_sequence = isinstance(read, nn.Linear) and values.dim() == 3
+        rows = values.mean(1) if along_sequence else values.flatten(1)
         outputs.append(each(rows) if each else rows)
         raise _ReachedError
 
-    handle = find_layer(model, layer).register_forward_hook(keep)
+    handle = read.register_forward_hook(keep)
     try:
         for part in torch.split(samples, samples_at_once):
             try:
@@ -93,3 +101,16 @@ def find_layer(model: nn.Module, name: str | None) -> nn.Module:
     raise InvalidModelError(
         "The model has no fully connected layer to profile with: name another layer."
     )
+
+
+def reads_input(model: nn.Module) -> bool:
+    """Tell whether the only fully connected layer is the output, so that its input is read."""
+    return sum(isinstance(layer, nn.Linear) for layer in model.modules()) == 1
+
+
+def describe_layer(model: nn.Module, name: str | None) -> str:
+    """Say what profiles are read from, such as ``outputs of fc1`` or ``inputs of fc``."""
+    layer = find_layer(model, name)
+    called = next(n for n, module in model.named_modules() if module is layer)
+    side = "inputs" if name is None and reads_input(model) else "outputs"
+    return f"{side} of {called or type(layer).__name__}"

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fedcohort import __version__
 from fedcohort.errors import InvalidParameterError
+from fedcohort.profiles.fc1 import describe_layer
 from fedcohort.selection import Cohort, Need, Outcome
 from fedcohort.simulation.assignment import Answer, Assignment, assign
 from fedcohort.simulation.config import RunConfig
@@ -136,6 +137,7 @@ class Lockstep:
                 "client_sizes": [int(sizes.min()), int(sizes.max())],
                 "model_bytes": member.traffic.model,
                 "profile_bytes": member.traffic.profile,
+                "profile": self._read_from(member),
                 "selector": member.selector.describe(),
                 "train_evaluated_on": len(self._data.subset[1]),
                 "device": describe_device(self._device),
@@ -149,6 +151,12 @@ class Lockstep:
             for member in self._members
             for sizes in (member.federation.sizes,)
         ]
+
+    def _read_from(self, member: Member) -> str | None:
+        """Say what a run's profiles are read from; None if it has none."""
+        if member.profiles is None or member.config.profile != "fc1":
+            return None
+        return describe_layer(self._model, member.config.profile_layer)
 
     def federations(self) -> list[dict[str, NDArray[Any]]]:
         """Return who holds what in each run, as the store keeps it for reports."""
