@@ -84,6 +84,10 @@ def run(
     device: Device = "auto",
     target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
     out: Out = Path("fedcohort-out"),
+    save_model: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the final models, one state dict (.pt) per run."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train with one or more selectors and compare them."""
@@ -103,7 +107,7 @@ def run(
 
     if precision == "auto":
         configs = in_fast_precision(configs, device)
-    run_and_show(configs, out, target=target, json=json, device=device)
+    run_and_show(configs, out, target=target, json=json, device=device, save_models=save_model)
 
 
 @study_app.command("run")

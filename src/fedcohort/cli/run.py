@@ -15,6 +15,7 @@ from types import FrameType
 import typer
 from rich.console import Console
 
+from fedcohort.files import replace_file
 from fedcohort.report.live import live_progress
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import results_table
@@ -23,6 +24,8 @@ from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.execution.work import Executor
+from fedcohort.simulation.kept_models import read_model
+from fedcohort.simulation.logs import run_name
 from fedcohort.simulation.planning import Entered
 from fedcohort.simulation.study import Study, study_of_runs
 
@@ -38,11 +41,15 @@ def run_and_show(
     json: bool,
     device: str,
     html: bool = False,
+    save_models: Path | None = None,
 ) -> None:
     """Run what the folder does not hold yet, then print a table or a JSON document."""
     study = study_of_runs(configs, target)
     notices = Console(stderr=True)
-    with do_study(study, out, notices, device=device) as (store, wanted):
+    keep = save_models is not None
+    with do_study(study, out, notices, device=device, keep_models=keep) as (store, wanted):
+        if save_models is not None:
+            _save_models(store, wanted, save_models)
         summaries = summarise(store, target, wanted)
         if json:
             typer.echo(json_module.dumps(to_json(summaries, target)))
@@ -55,6 +62,16 @@ def run_and_show(
             notices.print(f"Curves and details: {write_report(store, out / 'report.html', target)}")
         elif not json:
             notices.print(f"For curves and details: fedcohort report {shlex.quote(str(out))}")
+
+
+def _save_models(store: Store, configs: Sequence[RunConfig], folder: Path) -> None:
+    """Write each run's final model as a state dict that `torch.load` reads."""
+    import torch
+
+    for config in configs:
+        arrays = read_model(store.folder, config.key)
+        with replace_file(folder / f"{run_name(config)}.pt") as file:
+            torch.save({name: torch.from_numpy(values) for name, values in arrays.items()}, file)
 
 
 def in_fast_precision(configs: Sequence[RunConfig], device: str) -> list[RunConfig]:
@@ -74,6 +91,7 @@ def do_study(
     executor: Executor = here,
     stop_after: float | None = None,
     logs: Sequence[str] = (),
+    keep_models: bool = False,
 ) -> Iterator[tuple[Store, Sequence[RunConfig]]]:
     """Do a study, and yield its store and the runs that were wanted when it is finished.
 
@@ -95,6 +113,8 @@ def do_study(
         Minutes after which to save and end.
     logs : sequence of str
         Where to log to besides.
+    keep_models : bool
+        Whether the last model of each run is kept.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     prepared = prepare_study(study, parts=parts, device=device)
@@ -109,6 +129,7 @@ def do_study(
                 stop=stop,
                 deadline=deadline,
                 logs=logs,
+                keep_models=keep_models,
             )
             wished = stop()
         if not finished:
