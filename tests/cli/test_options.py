@@ -64,7 +64,7 @@ def test_the_options_of_a_run_stand_under_their_groups():
     ("words", "expected"),
     [
         ("fedcohort run --selector dp", ["dp3s"]),
-        ("fedcohort run --dataset m", ["mnist"]),
+        ("fedcohort run --dataset m", ["mnist", "mnist-by-writer"]),
         ("fedcohort run --profile g", ["gradient"]),
         ("fedcohort run --batch-size f", ["full"]),
         ("fedcohort data fetch f", ["fashion-mnist"]),

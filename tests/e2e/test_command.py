@@ -79,7 +79,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=120)
     assert started.returncode == 130, said
-    assert "to go on: fedcohort run --clients 20" in said
+    assert "to resume: fedcohort run --clients 20" in said
     with Store.existing(tmp_path / "fedcohort-out") as saved:
         keys = [config.key for config in saved.configs()]
         assert len(keys) == 2

@@ -52,7 +52,7 @@ def one_thread(monkeypatch):
 @pytest.mark.usefixtures("one_thread")
 def test_a_full_disk_is_one_sentence_and_other_workers_go_on(fedcohort, small, tmp_path):
     def little_room():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, 90_000))
 
     full = subprocess.run(
         [COMMAND, *small, "--out", "shared"],
@@ -80,7 +80,7 @@ def test_a_full_disk_is_one_sentence_and_other_workers_go_on(fedcohort, small, t
 def test_a_study_that_stops_in_time_says_so_and_that_it_changed(fedcohort, small, tmp_path):
     late = fedcohort(*small, "--stop-after", "0")
     assert late.returncode == 3, late.stderr
-    assert "to go on: fedcohort study run small.toml --stop-after 0" in late.stderr
+    assert "to resume: fedcohort study run small.toml --stop-after 0" in late.stderr
     before = json.loads(fedcohort("study", "status", "fedcohort-out", "--json").stdout)
     assert [part["left"] for part in before["parts"]] == [4, 1]
     assert before["seconds_left"] is None
