@@ -104,10 +104,11 @@ def test_every_chart_is_drawn(visit, report):
     charts = page.locator("[data-plot]")
     assert charts.count() == 6
     for i in range(charts.count()):
-        assert charts.nth(i).locator("svg.main-svg").count() > 0
-    assert page.locator("[data-plot=curves] .scatterlayer .js-line").count() >= 2
-    assert page.locator("[data-plot=gemd] .barlayer .point").count() == 2
-    assert page.locator("[data-plot=kernel] .heatmaplayer image").count() == 1
+        assert charts.nth(i).locator("svg, .bar-row").count() > 0
+    assert page.locator("[data-plot=curves] .curve").count() == 2
+    assert page.locator("[data-plot=curves] .band").count() == 2
+    assert page.locator("[data-plot=gemd] .bar-row .fill").count() == 2
+    assert page.locator("[data-plot=kernel] image").count() == 1
 
 
 def test_the_slider_lights_up_each_rounds_cohort_by_keyboard(visit, report, store):
@@ -167,7 +168,7 @@ def test_a_selector_can_be_hidden_and_test_accuracy_shown(visit, report):
     page = visit(report)
     page.get_by_role("checkbox", name="fedavg").focus()
     page.keyboard.press("Space")
-    playwright.expect(page.locator("[data-plot=gemd] .barlayer .point")).to_have_count(1)
+    playwright.expect(page.locator("[data-plot=gemd] .bar-row")).to_have_count(1)
     page.get_by_role("radio", name="training").focus()
     page.keyboard.press("ArrowRight")
     playwright.expect(page.locator("[data-plot=curves]")).to_contain_text("test accuracy")
@@ -185,11 +186,11 @@ def test_dark_mode_turns_page_and_charts(visit, report):
     page = visit(report, scheme="dark")
     assert brightness(page, "body", "backgroundColor") < 60
     assert brightness(page, "h1", "color") > 200
-    assert brightness(page, "[data-plot=curves] .xtick text", "fill") > 130
+    assert brightness(page, "[data-plot=curves] .tick", "fill") > 130
     page.emulate_media(color_scheme="light")
     page.wait_for_timeout(300)
     assert brightness(page, "body", "backgroundColor") > 200
-    assert brightness(page, "[data-plot=curves] .xtick text", "fill") < 130
+    assert brightness(page, "[data-plot=curves] .tick", "fill") < 130
 
 
 @pytest.mark.parametrize("which", ["report", "varied_report"])

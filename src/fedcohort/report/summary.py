@@ -292,7 +292,9 @@ def _has_perplexity(config: RunConfig, facts: Mapping[str, Any]) -> bool:
 
 def _perplexity(runs: Sequence[Sequence[RoundRecord]]) -> float | None:
     _, losses = _curve(runs, "test_loss")
-    return float(np.exp(losses.seeds[:, -1]).mean()) if losses.mean.size else None
+    # Beyond exp(100) no model is worse than another, and exp(710) is no number any more.
+    last = np.minimum(losses.seeds[:, -1:], 100)
+    return float(np.exp(last).mean()) if last.size else None
 
 
 def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.int64]:

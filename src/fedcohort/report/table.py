@@ -18,6 +18,7 @@ from fedcohort.report.wording import (
     final_score,
     goal,
     megabytes,
+    perplexity,
     rounds_interval,
     rounds_reached,
 )
@@ -83,7 +84,7 @@ class ResultsTable:
             _Column("95 % interval", "95 %", rounds_interval, 3),
             _Column(f"train {score}", "train", lambda s: final_score(s, "train")),
             _Column(f"test {score}", "test", lambda s: final_score(s, "test"), 4),
-            _Column("test perplexity", "perpl.", lambda s: decimal(s.test_perplexity, 2), 4),
+            _Column("test perplexity", "perpl.", lambda s: perplexity(s.test_perplexity), 4),
             _Column("GEMD", "GEMD", lambda s: decimal(s.gemd), 1),
             _Column(f"MB to {target}", "MB", lambda s: megabytes(s.bytes_to_target), 2),
             _Column(
@@ -136,7 +137,9 @@ def _caption(members: Sequence[Summary]) -> str:
         notes.append(f"evaluated every {_span(every, 'round')}")
     sizes = sorted({s.train_evaluated_on for s in members if s.train_on_subset})
     if sizes:
-        notes.append(f"training {common_score(members)} on {_span(sizes, 'sample')} until the last round")
+        notes.append(
+            f"training {common_score(members)} on {_span(sizes, 'sample')} until the last round"
+        )
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):

@@ -30,6 +30,13 @@ def final_score(summary: Summary, part: str) -> str:
     return scored(final(summary, part), summary.score)
 
 
+def perplexity(value: float | None) -> str:
+    """Return a perplexity; that of a model that has gone astray has many digits."""
+    if value is None:
+        return MISSING
+    return f"{value:.2f}" if value < 1e6 else f"{value:.2g}"
+
+
 def megabytes(count: int | None) -> str:
     """Return bytes in MB with three significant digits or more."""
     if count is None:
