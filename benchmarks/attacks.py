@@ -21,6 +21,7 @@ import json
 
 import numpy as np
 import torch
+from fedcohort.simulation.setting import federation_of
 from liars import ATTACKS
 from markdown import table
 from match import dataset_named, federation, outputs
@@ -32,7 +33,6 @@ from fedcohort.selection.fedavg import FedAvg
 from fedcohort.selection.guard import agreement, forged
 from fedcohort.selection.registry import register
 from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.simulation.setting import federation_of
 
 SEEDS = (0, 1, 2, 3, 4)
 SELECTORS = ("dp3s", "match", "kcenter", "ward")

@@ -44,11 +44,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(PEERS), os.environ.get("PYTHONPATH", "")])
 )
 
-from task import Task, run_loop  # noqa: E402
-
-from fedcohort.errors import FedcohortError  # noqa: E402
-from fedcohort.federation import Dataset, load_dataset  # noqa: E402
-from fedcohort.simulation import Lockstep, RunConfig  # noqa: E402
 from fedcohort.simulation.setting import (  # noqa: E402
     federation_of,
     initial_model,
@@ -56,6 +51,11 @@ from fedcohort.simulation.setting import (  # noqa: E402
     order_keys,
 )
 from fedcohort.training.backend import ONE_BY_ONE  # noqa: E402
+from task import Task, run_loop  # noqa: E402
+
+from fedcohort.errors import FedcohortError  # noqa: E402
+from fedcohort.federation import Dataset, load_dataset  # noqa: E402
+from fedcohort.simulation import Lockstep, RunConfig  # noqa: E402
 from fedcohort.training.plan import Jobs, LocalWork, make_plan  # noqa: E402
 
 TOLERANCE = 0.01

@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import torch
+from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 from markdown import table
 
 from fedcohort import make_selector
@@ -22,7 +23,6 @@ from fedcohort.metrics import gemd, participation_variation
 from fedcohort.profiles.fc1 import find_layer
 from fedcohort.selection import Need, match
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 
 SEEDS = (0, 1, 2)
 SKEWS = ("0.5", "0.8", "H", "1", "dirichlet:0.1")

@@ -21,6 +21,7 @@ import tempfile
 
 import numpy as np
 import torch
+from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 from markdown import table
 from scipy.optimize import nnls
 from scipy.stats import norm, rankdata
@@ -33,7 +34,6 @@ from fedcohort.profiles import fc1_profiles, private
 from fedcohort.report import wording
 from fedcohort.report.summary import summarise
 from fedcohort.simulation import RunConfig, Store, simulate
-from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 
 SEEDS = (0, 1, 2)
 SIZE, DELTA = 600, 1e-5

@@ -13,12 +13,12 @@ import json
 
 import numpy as np
 import torch
+from fedcohort.simulation.setting import initial_model, load_device_data
 from scipy import stats
 
 from fedcohort.federation import load_dataset
 from fedcohort.profiles.fc1 import find_layer
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.setting import initial_model, load_device_data
 
 
 def fc1_inputs_and_outputs(name):

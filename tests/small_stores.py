@@ -4,8 +4,9 @@ import dataclasses
 import shutil
 
 import pytest
+from running import run
 
-from fedcohort.simulation import RunConfig, Store, simulate
+from fedcohort.simulation import RunConfig, Store
 
 SELECTORS = ("dp3s", "fedavg")
 SEEDS = (0, 1, 2)
@@ -24,7 +25,7 @@ def small_runs(**changes):
 def store(tmp_path_factory):
     """Two selectors, three seeds, four rounds of digits, really run."""
     with Store(tmp_path_factory.mktemp("small")) as made:
-        assert simulate(small_runs(), made, device="cpu")
+        assert run(small_runs(), made)
         yield made
 
 
@@ -40,7 +41,7 @@ def varied_store(tmp_path_factory):
         for init in ("xavier-normal", "kaiming-uniform")
     ]
     with Store(tmp_path_factory.mktemp("varied")) as made:
-        assert simulate(runs, made, device="cpu")
+        assert run(runs, made)
         yield made
 
 

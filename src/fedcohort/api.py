@@ -22,6 +22,7 @@ try:
     from fedcohort.report.grouping import group_runs
     from fedcohort.report.summary import summarise
     from fedcohort.simulation import RunConfig, Store
+    from fedcohort.simulation.config import SETTINGS
     from fedcohort.simulation.execution.here import here
     from fedcohort.simulation.execution.processes import Processes
     from fedcohort.simulation.execution.runner import prepare_study, run_study
@@ -98,9 +99,10 @@ def simulate(
         factory, model = model, f"{model.__module__}:{model.__qualname__}"
         factories[model] = factory
     materials = Materials(datasets, factories)
-    specs = [chosen if isinstance(chosen, str) else spec_of(chosen) for chosen in selectors]
+    specs = [given if isinstance(given, str) else spec_of(given) for given in selectors]
+    chosen = _settings(settings)
     configs = [
-        RunConfig(dataset=dataset, model=model, selector=spec, seed=int(seed), **settings)
+        RunConfig(dataset=dataset, model=model, selector=spec, seed=int(seed), **chosen)
         for spec in specs
         for seed in seeds
     ]
@@ -110,6 +112,16 @@ def simulate(
     with Store(folder.path) as store, _shown(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
     return Results(folder, prepared.wanted)
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as a run has them, and refuse what is none."""
+    known = [name for name, declared in SETTINGS.items() if declared.group]
+    for name in given:
+        if name not in known:
+            raise UnknownNameError("setting", name, known)
+    # None says here what a word says in a study file.
+    return {n: v if v is None else SETTINGS[n].from_toml(v) for n, v in given.items()}
 
 
 @contextmanager

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 from liars import ATTACKS, copies, scaled
+from running import lockstep_of
 
 from fedcohort import make_selector
 from fedcohort.errors import InvalidInputError, InvalidProfilesError
-from fedcohort.federation import load_dataset
 from fedcohort.metrics import gemd
 from fedcohort.profiles import fc1_profiles
 from fedcohort.selection import Need, Outcome, guard
 from fedcohort.selection.guard import agreement, forged
-from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.simulation.setting import federation_of, initial_model
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.materials import Materials
 
 SELECTORS = ("dp3s", "match", "kcenter", "ward")
 # Attacks that pose as honest clients with other data are out of a guard's reach.
@@ -66,12 +66,13 @@ def test_without_the_guard_one_profile_is_enough(name):
 def on_mnist(mnist):
     """Return a federation of MNIST with one class a client, and its profiles."""
     config = RunConfig(dataset="mnist", samples_per_client=200)
-    federation = federation_of(config, mnist)
+    materials = Materials({"mnist": mnist})
+    federation = materials.federation(config)
     own = federation.partition.indices
     x = torch.from_numpy(mnist.x_train[own]).float() / mnist.scale
     sizes = torch.from_numpy(federation.sizes)
     x = (x - mnist.mean) / mnist.std
-    profiles = fc1_profiles(initial_model(config, mnist), x, torch.arange(len(x)), sizes)
+    profiles = fc1_profiles(materials.model(config), x, torch.arange(len(x)), sizes)
     return federation, profiles.double().numpy()
 
 
@@ -204,8 +205,8 @@ def test_training_that_contradicts_the_profile_is_seen():
 
 def test_liars_are_found_in_training():
     config = RunConfig(selector="match:guard=updates", rounds=40, batch_size=5, eval_every=100)
-    lockstep = Lockstep([config], load_dataset("digits"), torch.device("cpu"))
-    run = lockstep._runs[0]
+    lockstep = lockstep_of(config)
+    run = lockstep._members[0]
     kinds = run.federation.label_counts.argmax(axis=1)
     liars = np.array([3, 14, 15, 92, 65])
     others = [np.flatnonzero(kinds == (kinds[liar] + 4) % 10)[0] for liar in liars]

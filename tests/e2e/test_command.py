@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from fedcohort.simulation import Store
-from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.groups import group_states
 
 from .conftest import COMMAND
 
@@ -83,7 +83,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     with Store.existing(tmp_path / "fedcohort-out") as saved:
         keys = [config.key for config in saved.configs()]
         assert len(keys) == 2
-        (group,) = Ledger(saved).groups()
+        (group,) = group_states(saved)
         assert 0 < group.round < 2000
         assert not group.holder
         assert {saved.records(key)[-1].round for key in keys} == {group.round}

@@ -13,7 +13,7 @@ import pytest
 from store_contents import contents
 
 from fedcohort.simulation import Store
-from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.groups import group_states
 
 from .conftest import COMMAND
 
@@ -67,8 +67,8 @@ def test_a_full_disk_is_one_sentence_and_other_workers_go_on(fedcohort, small, t
     assert re.search(r"shared.* cannot be written .* same command again", error)
     assert "Traceback" not in full.stderr
     with Store.existing(tmp_path / "shared") as store:
-        assert len(Ledger(store).groups()) == 2
-        assert not any(group.holder for group in Ledger(store).groups())
+        assert len(group_states(store)) == 2
+        assert not any(group.holder for group in group_states(store))
     two = fedcohort(*small, "--out", "shared", "--workers", "2")
     assert two.returncode == 0, two.stderr
     assert re.search(r"dp3s +>6", two.stdout)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from made_models import made
 
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.flower import answer_queries, profile_query, protected
@@ -131,11 +132,10 @@ def test_own_names_come_first() -> None:
 @pytest.fixture
 def net() -> Any:
     torch = pytest.importorskip("torch")
-    from fedcohort.training.models import build_model
 
     x = torch.randn(23, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     y = torch.arange(23) % 10
-    build = lambda seed: build_model("cnn-small", (1, 8, 8), 10, seed)  # noqa: E731
+    build = lambda seed: made("cnn-small", (1, 8, 8), 10, seed)  # noqa: E731
     return build, x, y
 
 

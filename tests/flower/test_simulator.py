@@ -11,20 +11,16 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedcohort import list_selectors, make_selector
-from fedcohort.federation import load_dataset
 from fedcohort.flower import CohortStrategy, answer_queries
-from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.simulation.setting import (
-    client_profiles,
-    federation_of,
-    initial_model,
-    load_device_data,
-    order_keys,
-)
-from fedcohort.training.backend import ONE_BY_ONE
-from fedcohort.training.evaluation import evaluate
-from fedcohort.training.local import train_sequential
-from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.jobs import order_keys
+from fedcohort.simulation.lockstep import Lockstep
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.profiling import client_profiles
+from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
+from fedcohort.training.sequential import SEQUENTIAL
+from fedcohort.training.task import classification
 
 CLIENTS, COHORT, ROUNDS = 24, 5, 6
 
@@ -53,16 +49,15 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
         batch_size=20,
         seed=3,
     )
-    dataset = load_dataset(config.dataset)
-    simulator = Lockstep([config], dataset, torch.device("cpu"), backend=ONE_BY_ONE)
+    materials = Materials()
+    simulator = Lockstep([config], materials, torch.device("cpu"), trainer=SEQUENTIAL)
     expected = [simulator.advance()[0] for _ in range(ROUNDS)]
 
-    net = initial_model(config, dataset)
-    data = load_device_data(dataset, config, torch.device("cpu")).train
-    test = load_device_data(dataset, config, torch.device("cpu")).test
-    held = federation_of(config, dataset)
+    net, held = materials.model(config), materials.federation(config)
+    loaded = load_device_data(materials.dataset(config), config, torch.device("cpu"))
+    data, test = loaded.train, loaded.test
     work = LocalWork(config.batch_size, config.lr, config.momentum)
-    profiles = client_profiles(config, net, held, data, train_sequential, work)
+    profiles = client_profiles(config, net, held, data, SEQUENTIAL, work)
     pool = torch.from_numpy(held.partition.indices)
 
     def train(client: int, message: Message) -> RecordDict:
@@ -76,7 +71,9 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
             passes=torch.tensor([config.epochs]),
         )
         stacked = {name: values[None] for name, values in arrays.items()}
-        trained = train_sequential(net, stacked, jobs, data, pool, work)
+        trained = SEQUENTIAL.train(
+            LocalProblem(net, stacked, jobs, data, pool, work, classification(10))
+        )
         metrics = {"num-examples": int(held.sizes[client]), "train_loss": float(trained.losses[0])}
         local = {name: values[0] for name, values in trained.parameters.items()}
         return RecordDict({"arrays": ArrayRecord(local), "metrics": MetricRecord(metrics)})
@@ -102,7 +99,7 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
     assert cohorts == [record.cohort for record in expected]
     assert len(set(cohorts)) > 1
     final = {n: v[None] for n, v in result.arrays.to_torch_state_dict().items()}
-    accuracy, _ = evaluate(net, final, test, batched=False)
+    accuracy, _ = SEQUENTIAL.evaluate(net, final, test)
     assert float(accuracy[0]) == pytest.approx(expected[-1].test_accuracy, abs=0.01)
     for name, values in simulator.parameters.items():
         torch.testing.assert_close(final[name][0], values[0], rtol=1e-3, atol=1e-4)

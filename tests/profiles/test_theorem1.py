@@ -7,16 +7,16 @@ The variance and normality that it also claims rest on assumptions that images d
 import pytest
 import torch
 
-from fedcohort.federation import load_dataset
 from fedcohort.profiles import fc1_profiles
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.setting import initial_model, load_device_data
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.materials import Materials
 
 
-def _class_outputs(dataset, name, label):
-    config = RunConfig(dataset=name, eval_samples=1)
-    model = initial_model(config, dataset)
-    x, y = load_device_data(dataset, config, torch.device("cpu")).train
+def _class_outputs(name, label):
+    config, materials = RunConfig(dataset=name, eval_samples=1), Materials()
+    model = materials.model(config)
+    x, y = load_device_data(materials.dataset(config), config, torch.device("cpu")).train
     own = torch.nonzero(y == label)[:, 0][:3000]
     inputs = []
     handle = model.fc1.register_forward_pre_hook(lambda _m, given: inputs.append(given[0]))
@@ -29,11 +29,12 @@ def _class_outputs(dataset, name, label):
 
 @pytest.mark.parametrize("label", [0, 5, 8])
 def test_the_mean_output_follows_from_the_mean_input_on_digits(label):
-    _check_mean(*_class_outputs(load_dataset("digits"), "digits", label))
+    _check_mean(*_class_outputs("digits", label))
 
 
-def test_the_mean_output_follows_from_the_mean_input_on_mnist(mnist):
-    _check_mean(*_class_outputs(mnist, "mnist", 5))
+@pytest.mark.usefixtures("mnist")
+def test_the_mean_output_follows_from_the_mean_input_on_mnist():
+    _check_mean(*_class_outputs("mnist", 5))
 
 
 def _check_mean(layer, inputs, profile):

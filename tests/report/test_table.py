@@ -3,10 +3,11 @@ import io
 
 import pytest
 from rich.console import Console
+from running import run
 
 from fedcohort.report import summarise
 from fedcohort.report.table import results_table
-from fedcohort.simulation import RunConfig, Store, simulate
+from fedcohort.simulation import RunConfig, Store
 
 
 def printed(store, width, target=0.3):
@@ -77,7 +78,7 @@ def test_how_accuracy_was_measured_is_said(store, tmp_path):
     assert "evaluated" not in printed(store, 120)
     sparse = RunConfig(clients=20, cohort=5, rounds=4, eval_every=2, eval_samples=100)
     with Store(tmp_path) as other:
-        simulate([sparse], other)
+        run([sparse], other)
         text = " ".join(printed(other, 120).split())
     assert "evaluated every 2 rounds" in text
     assert "training accuracy on 100 samples until the last round" in text

@@ -17,11 +17,9 @@ import torch._dynamo  # noqa: F401 (counting a model's operations would import i
 
 from fedcohort.federation import load_dataset
 from fedcohort.randomness import generator
-from fedcohort.simulation import Store, driver
-from fedcohort.simulation.driver import Worker, load_datasets
-from fedcohort.simulation.engine import find_device
-from fedcohort.simulation.ledger import Ledger
-from fedcohort.simulation.packing import packer
+from fedcohort.simulation import Store, group_training
+from fedcohort.simulation.execution import here
+from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.study import read_study
 
 COUNTED = ("fedcohort/simulation", "zipfile", "numpy/lib")
@@ -47,12 +45,9 @@ class Moments:
 
 def do(study, folder):
     """What ``fedcohort study run`` does."""
-    device = find_device("cpu")
-    datasets = load_datasets(study.configs)
+    prepared = prepare_study(study, device="cpu")
     with Store(folder) as store:
-        ledger = Ledger(store)
-        ledger.enter(study, packer(datasets, device))
-        assert Worker(ledger, datasets, device).work(ledger.groups_of(study.configs))
+        assert run_study(prepared, store)
 
 
 def attempt(study, folder, fatal):
@@ -73,9 +68,9 @@ def attempt(study, folder, fatal):
 
 
 def main(file, folder, kills, seed):
-    # A save after every round: there is something to lose and to go on from at every moment.
-    driver.SECONDS_BETWEEN_SAVES = 0.0
-    driver._SAVING_SHARE = 0
+    # A save after every round: there is something to lose and to resume from at every moment.
+    here.SECONDS_BETWEEN_SAVES = group_training.SECONDS_BETWEEN_SAVES = 0.0
+    group_training._SAVING_SHARE = 0
     study = read_study(file)
     load_dataset(study.configs[0].dataset)
     status, moments = attempt(study, Path(folder) / "undisturbed", None)

@@ -4,14 +4,16 @@ import sys
 
 import numpy as np
 import pytest
+from running import run
 
 from fedcohort.federation import load_dataset
 from fedcohort.selection import Cohort, Selector
 from fedcohort.selection.registry import _registered, register
-from fedcohort.simulation import RunConfig, Store, simulate
+from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation import content as content_module
 from fedcohort.simulation.content import with_content
-from fedcohort.simulation.setting import initial_model
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.study import study_of_runs
 
 MODEL = """
 from torch import nn
@@ -44,8 +46,9 @@ def save(path, **changes):
 
 
 def completed(config, dataset=None):
-    data = dataset or load_dataset(config.dataset)
-    return with_content(config, data, lambda: initial_model(config, data))
+    materials = Materials(None if dataset is None else {config.dataset: dataset})
+    (complete,) = with_content(study_of_runs([config]), materials).configs
+    return complete
 
 
 def test_what_fedcohort_has_itself_adds_nothing(digits):
@@ -120,11 +123,11 @@ def test_a_model_that_changed_is_another(own_model, digits, change):
 
 def test_a_model_of_a_file_is_read_from_there(tmp_path, own_model, digits):
     own_model(MODEL)
-    model = initial_model(RunConfig(model="own_model:Own"), digits)
     config = RunConfig(model=f"{tmp_path / 'own_model.py'}:Own")
-    before = with_content(config, digits, model)
+    before = completed(config, digits)
+    assert completed(config, digits) == before
     (tmp_path / "own_model.py").write_text(MODEL.replace("relu", "tanh"))
-    assert with_content(config, digits, model).key != before.key
+    assert completed(config, digits).key != before.key
 
 
 def test_a_trace_that_changed_is_another(tmp_path, digits):
@@ -162,7 +165,7 @@ def test_replaced_data_are_trained_anew(tmp_path):
     with Store(tmp_path / "out") as store:
         for changes in ({}, {}, {"y": np.arange(12) // 6}):
             save(tmp_path / "my.npz", **changes)
-            assert simulate([config], store, device="cpu")
+            assert run([config], store)
         old, new = store.configs()
         losses = [[r.train_loss for r in store.records(c.key)] for c in (old, new)]
     assert losses[0] != losses[1]

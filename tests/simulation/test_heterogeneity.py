@@ -5,39 +5,33 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from running import lockstep_of, without_times
 
-from fedcohort.federation import load_dataset
-from fedcohort.simulation import Lockstep, RunConfig
+from fedcohort.simulation import RunConfig
 from fedcohort.simulation.system import parse_availability
 
-CPU = torch.device("cpu")
 SMALL = RunConfig(clients=40, cohort=8, rounds=6, lr=0.1, selector="match")
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return load_dataset("digits")
-
-
-def _records(config, digits, rounds=6):
-    lockstep = Lockstep([config], digits, CPU)
+def _records(config, rounds=6):
+    lockstep = lockstep_of(config)
     return [lockstep.advance()[0] for _ in range(rounds)], lockstep
 
 
-def test_only_clients_that_are_there_are_chosen(digits):
+def test_only_clients_that_are_there_are_chosen():
     config = dataclasses.replace(SMALL, availability="0.4")
     there = parse_availability("0.4")
-    for record in _records(config, digits)[0]:
+    for record in _records(config)[0]:
         assert set(record.cohort) <= set(there.of(config.seed, record.round, 40).tolist())
         assert len(record.cohort) == 8
 
 
-def test_a_round_without_clients_changes_nothing(digits, tmp_path):
+def test_a_round_without_clients_changes_nothing(tmp_path):
     trace = np.ones((2, 40))
     trace[1] = 0
     np.save(tmp_path / "trace.npy", trace)
     config = dataclasses.replace(SMALL, availability=str(tmp_path / "trace.npy"))
-    lockstep = Lockstep([config], digits, CPU)
+    lockstep = lockstep_of(config)
     lockstep.advance()
     before = {name: values.clone() for name, values in lockstep.parameters.items()}
     (record,) = lockstep.advance()
@@ -47,22 +41,22 @@ def test_a_round_without_clients_changes_nothing(digits, tmp_path):
     assert all(torch.equal(v, before[n]) for n, v in lockstep.parameters.items())
 
 
-def test_over_selection_waits_for_the_first(digits):
+def test_over_selection_waits_for_the_first():
     config = dataclasses.replace(SMALL, over_selection=1.5, speed_spread=1.0)
-    for record in _records(config, digits)[0]:
+    for record in _records(config)[0]:
         assert len(record.cohort) == 12
         assert len(record.left_out) == 4
 
 
-def test_over_selection_saves_time(digits):
+def test_over_selection_saves_time():
     slow = dataclasses.replace(SMALL, speed_spread=1.0)
     fast = dataclasses.replace(slow, over_selection=1.5)
-    times = [np.mean([r.elapsed for r in _records(c, digits)[0]]) for c in (slow, fast)]
+    times = [np.mean([r.elapsed for r in _records(c)[0]]) for c in (slow, fast)]
     assert times[1] < 0.7 * times[0]
 
 
-def test_what_drops_out_sends_nothing(digits):
-    records, lockstep = _records(dataclasses.replace(SMALL, dropout=0.5), digits)
+def test_what_drops_out_sends_nothing():
+    records, lockstep = _records(dataclasses.replace(SMALL, dropout=0.5))
     model_bytes = lockstep.facts()[0]["model_bytes"]
     assert any(record.left_out for record in records)
     for record in records[1:]:
@@ -70,49 +64,47 @@ def test_what_drops_out_sends_nothing(digits):
         assert record.bytes_down == model_bytes * 8
 
 
-def test_a_deadline_bounds_every_round(digits):
-    records, _ = _records(dataclasses.replace(SMALL, speed_spread=1.0, deadline=1.5), digits)
+def test_a_deadline_bounds_every_round():
+    records, _ = _records(dataclasses.replace(SMALL, speed_spread=1.0, deadline=1.5))
     assert all(record.elapsed <= 1.5 for record in records)
     assert any(record.left_out for record in records)
 
 
 @pytest.mark.parametrize("server", ["avgm:momentum=0.5", "adam:lr=0.02"])
-def test_a_server_goes_on_from_a_checkpoint_to_the_bit(digits, server):
+def test_a_server_goes_on_from_a_checkpoint_to_the_bit(server):
     config = dataclasses.replace(SMALL, server=server, proximal=0.1, dropout=0.3)
-    straight = Lockstep([config], digits, CPU)
+    straight = lockstep_of(config)
     for _ in range(4):
         straight.advance()
-    first = Lockstep([config], digits, CPU)
+    first = lockstep_of(config)
     for _ in range(2):
         first.advance()
-    resumed = Lockstep([config], digits, CPU)
-    resumed.restore(list(first.checkpoints().values()))
+    resumed = lockstep_of(config)
+    resumed.resume(first.states())
     for _ in range(2):
         resumed.advance()
     for name, values in straight.parameters.items():
         assert torch.equal(values, resumed.parameters[name]), name
 
 
-def test_averaging_with_momentum_zero_is_averaging(digits):
-    plain = _records(SMALL, digits, 3)[1]
-    moved = _records(dataclasses.replace(SMALL, server="avgm:momentum=0"), digits, 3)[1]
+def test_averaging_with_momentum_zero_is_averaging():
+    plain = _records(SMALL, 3)[1]
+    moved = _records(dataclasses.replace(SMALL, server="avgm:momentum=0"), 3)[1]
     for name, values in plain.parameters.items():
         assert torch.allclose(values, moved.parameters[name], atol=1e-6), name
 
 
-def test_a_run_is_the_same_beside_others(digits):
+def test_a_run_is_the_same_beside_others():
     odd = dataclasses.replace(SMALL, dropout=0.4, speed_spread=0.5, availability="daily:0.5")
-    alone = _records(odd, digits, 3)[0]
-    beside = Lockstep([SMALL, odd], digits, CPU)
+    alone = _records(odd, 3)[0]
+    beside = lockstep_of(SMALL, odd)
     together = [beside.advance()[1] for _ in range(3)]
-    assert [r.cohort for r in alone] == [r.cohort for r in together]
-    assert [r.left_out for r in alone] == [r.left_out for r in together]
-    assert [r.elapsed for r in alone] == [r.elapsed for r in together]
+    assert list(map(without_times, alone)) == list(map(without_times, together))
 
 
-def test_oort_hears_durations(digits):
+def test_oort_hears_durations():
     config = dataclasses.replace(SMALL, selector="oort", speed_spread=1.0)
-    _, lockstep = _records(config, digits, 3)
-    told = lockstep._runs[0].selector._roster["duration"]
+    _, lockstep = _records(config, 3)
+    told = lockstep._members[0].selector._roster["duration"]
     assert np.isfinite(told).sum() >= 8
     assert np.nanstd(told) > 0.3

@@ -45,6 +45,6 @@ def test_ten_kills_change_nothing(study, tmp_path, one_thread):
     assert done.returncode == 0, done.stderr
     died, left = done.stdout.split()
     assert died == "10"
-    assert float(left) < 0.9, "nothing was gone on with"
+    assert float(left) < 0.9, "nothing was resumed"
     assert contents(tmp_path / "killed") == contents(tmp_path / "undisturbed")
     assert not list((tmp_path / "killed" / "checkpoints").iterdir()), "something was left behind"

@@ -12,24 +12,21 @@ import torch
 from fedcohort import make_selector
 from fedcohort.metrics import gemd
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.setting import (
-    client_profiles,
-    federation_of,
-    initial_model,
-    load_device_data,
-)
-from fedcohort.training.local import train_sequential
-from fedcohort.training.plan import LocalWork
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.profiling import client_profiles
+from fedcohort.training.problem import LocalWork
+from fedcohort.training.sequential import SEQUENTIAL
 
 
 @pytest.fixture(scope="module", params=["1", "H"])
 def federation(request, mnist):
     config = RunConfig(dataset="mnist", skew=request.param)
-    built = federation_of(config, mnist)
+    materials = Materials({"mnist": mnist})
+    built, model = materials.federation(config), materials.model(config)
     data = load_device_data(mnist, config, torch.device("cpu"))
-    model = initial_model(config, mnist)
     work = LocalWork(None, 0.1)
-    profiles = client_profiles(config, model, built, data.train, train_sequential, work)
+    profiles = client_profiles(config, model, built, data.train, SEQUENTIAL, work)
     return request.param, profiles, built.label_counts
 
 

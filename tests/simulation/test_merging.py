@@ -1,12 +1,15 @@
 import dataclasses
 
 import pytest
+from running import run
 
 from fedcohort.cli.status import status_of
 from fedcohort.errors import StoreError
-from fedcohort.simulation import RunConfig, Store, simulate
-from fedcohort.simulation.ledger import Ledger, Pack
+from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.groups import group_states, part_states
 from fedcohort.simulation.merging import merge
+from fedcohort.simulation.packing import Pack
+from fedcohort.simulation.planning import enter_study
 from fedcohort.simulation.study import Part, Study
 
 RUN = RunConfig(clients=8, cohort=3, rounds=2)
@@ -27,29 +30,29 @@ def stores(tmp_path):
 def test_finished_runs_come_and_are_not_done_again(stores):
     here, there = stores
     for store in stores:
-        Ledger(store).enter(STUDY, alone)
-    simulate(RUNS[:1], here, device="cpu")
-    simulate(RUNS[:2], there, device="cpu")
+        enter_study(store, STUDY, alone)
+    run(RUNS[:1], here)
+    run(RUNS[:2], there)
     merged = merge(here, there.folder)
     assert (merged.added, merged.known) == (1, 1)
     assert here.records(RUNS[1].key) == there.records(RUNS[1].key)
     assert "label_counts" in here.federation(RUNS[1])
-    assert [group.done for group in Ledger(here).groups()] == [True, True, False]
-    assert [(part.part, part.done) for part in Ledger(here).parts()][:2] == [("a", 2), ("b", 0)]
+    assert [group.done for group in group_states(here)] == [True, True, False]
+    assert [(part.part, part.done) for part in part_states(here)][:2] == [("a", 2), ("b", 0)]
     seen = []
-    assert simulate(RUNS, here, device="cpu", report=seen.append)
+    assert run(RUNS, here, report=seen.append)
     assert seen[-1].total == 2
     assert merge(here, there.folder).added == 0
 
 
 def test_a_new_folder_gets_everything_that_is_finished(stores):
     here, there = stores
-    Ledger(there).enter(STUDY, alone)
-    simulate(RUNS[1:], there, device="cpu")
+    enter_study(there, STUDY, alone)
+    run(RUNS[1:], there)
     assert merge(here, there.folder).added == 2
     assert [config.seed for config in here.configs()] == [1, 2]
     assert here.targets() == there.targets()
-    assert [(part.part, part.runs, part.done) for part in Ledger(here).parts()][:2] == [
+    assert [(part.part, part.runs, part.done) for part in part_states(here)][:2] == [
         ("a", 2, 1),
         ("b", 1, 1),
     ]
@@ -57,24 +60,24 @@ def test_a_new_folder_gets_everything_that_is_finished(stores):
 
 def test_groups_that_were_packed_differently_are_done_when_their_runs_are(stores):
     here, there = stores
-    Ledger(here).enter(STUDY, lambda configs: [Pack(tuple(configs), 1.0)])
-    Ledger(there).enter(STUDY, alone)
-    simulate(RUNS[:2], there, device="cpu")
+    enter_study(here, STUDY, lambda configs: [Pack(tuple(configs), 1.0)])
+    enter_study(there, STUDY, alone)
+    run(RUNS[:2], there)
     merge(here, there.folder)
-    assert [group.done for group in Ledger(here).groups()] == [False]
-    simulate(RUNS[2:], there, device="cpu")
+    assert [group.done for group in group_states(here)] == [False]
+    run(RUNS[2:], there)
     merge(here, there.folder)
-    assert [group.done for group in Ledger(here).groups()] == [True]
+    assert [group.done for group in group_states(here)] == [True]
 
 
 def test_runs_that_came_without_their_group_count_as_done(stores):
     here, there = stores
-    Ledger(here).enter(Study("s", STUDY.parts[:1], "a alone"), alone)
-    Ledger(there).enter(STUDY, lambda configs: [Pack(tuple(configs), 1.0)])
-    simulate(RUNS, there, device="cpu")
+    enter_study(here, Study("s", STUDY.parts[:1], "a alone"), alone)
+    enter_study(there, STUDY, lambda configs: [Pack(tuple(configs), 1.0)])
+    run(RUNS, there)
     merge(here, there.folder)
     assert not set(RUNS[2:]) & set(configs_in_groups(here)), "or the group would count it"
-    (part,) = [part for part in Ledger(here).parts() if part.part == "b"]
+    (part,) = [part for part in part_states(here) if part.part == "b"]
     assert (part.runs, part.done, part.rounds_done, part.rounds) == (1, 1, 2, 2)
     assert status_of(here)["finished"]
 

@@ -2,32 +2,27 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
+from running import lockstep_of
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import build_federation, load_dataset
 from fedcohort.privacy import Promise
-from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.simulation.setting import federation_of
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.materials import Materials
 
 PRIVATE = RunConfig(clients=20, cohort=5, rounds=1, selector="dp3s", profile_epsilon=2.0)
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return load_dataset("digits")
-
-
-def _profiles(config, digits):
-    (arrays,) = Lockstep([config], digits, torch.device("cpu")).federations()
+def _profiles(config):
+    (arrays,) = lockstep_of(config).federations()
     return arrays["profiles"].astype(np.float64)
 
 
-def test_profiles_are_noised_by_the_promise_and_drawn_by_the_seed(digits):
-    noised = _profiles(PRIVATE, digits)
-    np.testing.assert_array_equal(noised, _profiles(PRIVATE, digits))
-    weaker = _profiles(dataclasses.replace(PRIVATE, profile_epsilon=8.0), digits)
-    sizes = build_federation(digits, skew="1", clients=20, seed=0).sizes
+def test_profiles_are_noised_by_the_promise_and_drawn_by_the_seed():
+    noised = _profiles(PRIVATE)
+    np.testing.assert_array_equal(noised, _profiles(PRIVATE))
+    weaker = _profiles(dataclasses.replace(PRIVATE, profile_epsilon=8.0))
+    sizes = build_federation(load_dataset("digits"), skew="1", clients=20, seed=0).sizes
     scales = [[Promise(epsilon).noise(int(n)) for n in sizes] for epsilon in (2.0, 8.0)]
     # The same draw, scaled by each promise.
     drawn = (noised - weaker) / np.subtract(*scales)[:, None]
@@ -36,7 +31,7 @@ def test_profiles_are_noised_by_the_promise_and_drawn_by_the_seed(digits):
     assert np.abs(np.corrcoef(drawn)[~np.eye(20, dtype=bool)]).max() < 0.8
 
 
-def test_a_delta_too_weak_for_the_largest_client_is_refused(digits):
+def test_a_delta_too_weak_for_the_largest_client_is_refused():
     weak = dataclasses.replace(PRIVATE, profile_delta=0.1)
     with pytest.raises(InvalidParameterError, match="promises nothing to a client with"):
-        federation_of(weak, digits)
+        Materials().federation(weak)

@@ -5,7 +5,7 @@ from leaderboard import main, standing_rows, standings
 
 from fedcohort.report.summary import summarise
 from fedcohort.simulation import RoundRecord, RunConfig, Store
-from fedcohort.simulation.ledger import Ledger
+from fedcohort.simulation.planning import enter_study
 from fedcohort.simulation.study import Part, Study
 
 # Rounds to the target in three conditions; 99 is never.
@@ -48,7 +48,7 @@ def board(tmp_path_factory):
                     ]
                     store.save({config.key: records}, done=True)
         study = Study("board", (Part("all", tuple(configs), 0.9),), "source")
-        Ledger(store).enter(study, lambda _: [])
+        enter_study(store, study, lambda _: [])
         yield store
 
 

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcohort.training.plan import Jobs, LocalWork, make_plan
+from fedcohort.training.plan import make_plan
+from fedcohort.training.problem import Jobs, LocalWork
 
 
 def _jobs(sizes, passes=1.0, keys=None):

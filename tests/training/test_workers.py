@@ -3,26 +3,57 @@ import threading
 import pytest
 import torch
 
-from fedcohort.training.workers import Workers
+from fedcohort.training.workers import (
+    in_workers,
+    limit_workers,
+    one_thread_per_operation,
+    worker_count,
+)
 
 
-@pytest.mark.parametrize("workers", [Workers(1, 1), Workers(1, 2), Workers(3, 1), Workers(2, 2)])
-def test_results_come_in_order_and_each_worker_has_its_threads(workers):
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_results_come_in_order_and_each_worker_computes_alone(workers, count):
+    workers(count)
     before = torch.get_num_threads()
-    found = workers.map(lambda item: (item, torch.get_num_threads()), range(20))
-    assert found == [(item, workers.threads) for item in range(20)]
+    found = in_workers(lambda item: (item, torch.get_num_threads()), range(20))
+    assert found == [(item, 1) for item in range(20)]
     assert torch.get_num_threads() == before
 
 
-def test_workers_work_beside_each_other():
+def test_workers_work_beside_each_other(workers):
+    workers(3)
     together = threading.Barrier(3)
-    Workers(3, 1).map(lambda _: together.wait(timeout=20), range(3))
+    in_workers(lambda _: together.wait(timeout=20), range(3))
 
 
-def test_a_thread_that_starts_later_has_the_usual_number_of_threads():
-    Workers(2, 1).map(lambda item: item, range(2))
+def test_a_thread_that_starts_later_has_the_usual_number_of_threads(workers):
+    workers(2)
+    in_workers(lambda item: item, range(2))
     seen = []
     other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     other.start()
     other.join()
     assert seen == [torch.get_num_threads()]
+
+
+def test_operations_are_split_again_afterwards():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread_per_operation():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_there_are_as_many_workers_as_somebody_said(monkeypatch, workers):
+    workers(None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert worker_count() == 5
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert worker_count() >= 1
+    limit_workers(3)
+    assert worker_count() == 3
+    limit_workers(0)
+    assert worker_count() == 1

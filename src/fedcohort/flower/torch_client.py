@@ -77,21 +77,23 @@ def profile_query(
         import torch
 
         model, batches = _loaded(load, arrays, context)
-        measure = criterion or torch.nn.functional.cross_entropy
-        total, count = 0.0, 0
-        with torch.no_grad():
-            for x, y in _batches(batches):
-                total += float(measure(model(x), y)) * len(x)
-                count += len(x)
-        return total / max(count, 1)
+        return _mean_loss(model, batches, criterion or torch.nn.functional.cross_entropy)
 
-    answer_queries(
-        app,
-        size=size,
-        profile=profile,
-        loss=loss,
-        client_id=client_id,
-    )
+    answer_queries(app, size=size, profile=profile, loss=loss, client_id=client_id)
+
+
+def _mean_loss(
+    model: "nn.Module", batches: Iterable[Any], criterion: "Callable[[Tensor, Tensor], Tensor]"
+) -> float:
+    """Return the mean loss of all samples."""
+    import torch
+
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for x, y in _batches(batches):
+            total += float(criterion(model(x), y)) * len(x)
+            count += len(x)
+    return total / max(count, 1)
 
 
 def _loaded(

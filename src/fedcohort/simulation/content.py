@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedcohort.errors import InvalidModelError
 from fedcohort.federation import DATASETS, Dataset
-from fedcohort.references import load_reference
 from fedcohort.selection import selector_class
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.materials import Materials
@@ -60,7 +58,7 @@ def _shaping_content(config: RunConfig, materials: Materials) -> str:
     if config.dataset not in DATASETS:
         shaping.append(_of_data(materials.dataset(config)))
     if parse_spec(config.model)[0] not in ("auto", *MODELS):
-        shaping.append(_of_model(config.model, materials.model(config)))
+        shaping.append(_of_model(materials.factory(config), materials.model(config)))
     return _digest(shaping)
 
 
@@ -91,16 +89,12 @@ def _of_arrays(*arrays: NDArray[np.generic]) -> str:
     return _digest(parts)
 
 
-def _of_model(name: str, model: nn.Module) -> str:
+def _of_model(factory: object, model: nn.Module) -> str:
     """Return a digest of a model's layers, shapes and code; its first weights are the seed's."""
     values = [*model.named_parameters(), *model.named_buffers()]
     shapes = [f"{key} {list(value.shape)} {value.dtype}" for key, value in values]
-    owners: list[object] = [c for part in model.modules() for c in type(part).__mro__]
-    texts = [repr(model), *shapes]
-    reference = parse_spec(name)[0]
-    if ":" in reference:
-        owners.append(load_reference(reference, "model", InvalidModelError))
-    return _digest([*texts, *_sources(owners)])
+    owners = [c for part in model.modules() for c in type(part).__mro__]
+    return _digest([repr(model), *shapes, *_sources([*owners, factory])])
 
 
 def _sources(owners: Iterable[object]) -> list[str]:

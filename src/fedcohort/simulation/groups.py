@@ -82,9 +82,11 @@ class PartState:
 
 
 def groups_of(store: Store, configs: Iterable[RunConfig]) -> frozenset[str]:
-    """Return the names of the groups that these runs are in."""
+    """Return the names of the unfinished groups that these runs are in."""
     wanted = {config.key for config in configs}
-    rows = store.db.execute("SELECT run, grp FROM members")
+    rows = store.db.execute(
+        "SELECT run, grp FROM members JOIN groups USING (grp) WHERE round < rounds"
+    )
     return frozenset(name for run, name in rows if run in wanted)
 
 

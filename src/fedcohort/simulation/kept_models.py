@@ -1,5 +1,6 @@
 """The last models of finished runs, one file per run, beside the store."""
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def read_model(folder: Path, run: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise StoreError(
             f"The model of run {run!r} cannot be read ({error}): it is kept only of runs that were"
             " done with models kept; run it again in another folder."

@@ -12,7 +12,7 @@ from fedcohort.randomness import derived_seed
 from fedcohort.selection import Selector
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.training.initialisation import initialise
-from fedcohort.training.models import Factory, build_model
+from fedcohort.training.models import Factory, build_model, find_factory
 from fedcohort.training.task import Task, make_task
 
 # Of the federations and models that a process has built, so many stay: those of a group share few.
@@ -63,6 +63,10 @@ class Materials:
     def model(self, config: RunConfig) -> nn.Module:
         """Return a run's model with its first weights, on the host; not to be changed."""
         return self._models(_Alike(config))
+
+    def factory(self, config: RunConfig) -> Factory:
+        """Return what builds a run's model."""
+        return find_factory(self._factories.get(config.model, config.model), self.dataset(config))
 
     def task(self, config: RunConfig) -> Task:
         """Return what a run learns."""

@@ -59,7 +59,8 @@ def build_model(model: str | Factory, dataset: Dataset, task: Task, seed: int) -
         One sentence about why it cannot be built or trained.
     """
     name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
-    factory, parameters = _factory(model, dataset)
+    factory = find_factory(model, dataset)
+    parameters = _parameters(model, factory, dataset)
     # Layers draw their first weights from PyTorch's global generator: lend them one of our own.
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(seed)
@@ -77,28 +78,35 @@ def build_model(model: str | Factory, dataset: Dataset, task: Task, seed: int) -
     return built
 
 
-def _factory(model: str | Factory, dataset: Dataset) -> tuple[Factory, dict[str, Any]]:
-    """Return what builds a model, and with which parameters."""
-    parameters: dict[str, Any] = {}
-    if isinstance(model, str):
-        name, parameters = parse_spec(_by_inputs(dataset) if model == "auto" else model)
-        if name in MODELS:
-            factory = MODELS[name]
-        elif ":" in name:
-            factory = load_reference(name, "model", InvalidModelError)
-        else:
-            raise UnknownNameError("model", name, [*MODELS, "auto", "module:factory"])
-    else:
-        factory = model
+def find_factory(model: str | Factory, dataset: Dataset) -> Factory:
+    """Return what builds a model; parameters as in `build_model`."""
+    if not isinstance(model, str):
+        return model
+    name, _ = _spec(model, dataset)
+    if name in MODELS:
+        return MODELS[name]
+    if ":" not in name:
+        raise UnknownNameError("model", name, [*MODELS, "auto", "module:factory"])
+    factory = load_reference(name, "model", InvalidModelError)
     if not callable(factory):
         raise InvalidModelError(f"Model {model!r} is not callable: give a factory or a class.")
+    return factory  # type: ignore[no-any-return]
+
+
+def _spec(model: str, dataset: Dataset) -> tuple[str, dict[str, Any]]:
+    return parse_spec(_by_inputs(dataset) if model == "auto" else model)
+
+
+def _parameters(model: str | Factory, factory: Factory, dataset: Dataset) -> dict[str, Any]:
+    """Return what a factory is given besides the shape of an input and the outputs."""
+    parameters = _spec(model, dataset)[1] if isinstance(model, str) else {}
     if "vocabulary" not in parameters and _has_parameter(factory, "vocabulary"):
         if not dataset.vocabulary:
             raise InvalidModelError(
                 f"Model {model!r} reads tokens, and {dataset.name} has none: choose another model."
             )
         parameters["vocabulary"] = dataset.vocabulary
-    return factory, parameters
+    return parameters
 
 
 def _has_parameter(factory: Factory, name: str) -> bool:

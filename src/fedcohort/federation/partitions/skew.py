@@ -24,6 +24,8 @@ from fedcohort.federation.partitions.partition import IntArray, Partition
 
 FloatArray = npt.NDArray[np.float64]
 Skew = float | Literal["H"]
+DemandRule = Callable[[IntArray], IntArray]
+"""Says how many samples of each class clients of these sizes [C] get: [C, N]."""
 
 
 def partition_by_skew(
@@ -78,56 +80,23 @@ def partition_by_skew(
     """
     skew = check_skew(skew)
     pools = ClassPools.of(labels)
-    supply = pools.supply
-    N = len(supply)
-    if N < 2 and skew != 1:
-        raise PartitionError(f"skew {skew} needs at least 2 classes, but the data have {N}.")
     clients = check_clients(clients)
     if sum(given is not None for given in (samples_per_client, sizes, proportions)) > 1:
         raise PartitionError("Give only one of samples_per_client, sizes and proportions.")
-
     relative = _relative_sizes(clients, sizes, proportions)
     # Only equal-sized clients change places at random: the demand table then depends on the sizes
     # alone, so every seed finds the same largest size and seeds can be trained in one batch.
     order = rng.permutation(clients)
     order = order[np.argsort(-relative[order], kind="stable")]
-    if skew == "H":
-        pairs = _class_pairs(clients, supply, rng)
-
-        def demand_of(ordered_sizes: IntArray) -> IntArray:
-            return _pair_demand(ordered_sizes, pairs, supply)
-
-    else:
-        mains = _main_classes(relative[order], supply)
-
-        def demand_of(ordered_sizes: IntArray) -> IntArray:
-            return _skew_demand(ordered_sizes, mains, skew, N)
-
-    # Two halves: at least one sample in each, and even sizes where the size is ours to choose.
-    least = 2 if skew == "H" else 1
-    wanted = wanted_sizes(clients, samples_per_client, sizes, least)
+    wanted = wanted_sizes(clients, samples_per_client, sizes, _least(skew))
+    demand = np.empty((clients, len(pools.supply)), dtype=np.int64)
+    rule = _demand_rule(skew, relative[order], pools.supply, rng)
     if wanted is None:
-        scaled = (
-            _largest_equal(demand_of, supply, clients, least)
-            if proportions is None
-            else _largest_scaled(demand_of, supply, relative[order], least)
-        )
-        if scaled is None:
-            raise PartitionError(
-                f"{supply.sum()} samples are too few to give {clients} clients skew {skew}: "
-                "use fewer clients or allow reuse with a size of your own."
-            )
-        demand = demand_of(scaled)
+        equal = proportions is None
+        demand[order] = _largest_demand(rule, pools.supply, relative[order], skew, equal=equal)
     else:
-        demand = demand_of(wanted[order])
-        if not reuse and np.any(demand.sum(axis=0) > supply):
-            raise PartitionError(
-                _infeasible(demand, pools, skew)
-                + _feasible_hint(demand_of, supply, wanted[order], least)
-            )
-    unordered = np.empty_like(demand)
-    unordered[order] = demand
-    return draw(unordered, pools.members, rng)
+        demand[order] = _wanted_demand(rule, pools, wanted[order], skew, reuse=reuse)
+    return draw(demand, pools.members, rng)
 
 
 def check_skew(skew: Skew) -> Skew:
@@ -151,6 +120,59 @@ def _relative_sizes(
     if array.shape != (clients,) or not np.all(np.isfinite(array)) or np.any(array <= 0):
         raise PartitionError(f"proportions must be {clients} numbers above 0, one a client.")
     return array
+
+
+def _least(skew: Skew) -> int:
+    """Return the size of the smallest client, which sizes that are ours to choose are multiples of.
+
+    Two halves have at least one sample each, and the same number.
+    """
+    return 2 if skew == "H" else 1
+
+
+def _demand_rule(
+    skew: Skew, relative: FloatArray, supply: IntArray, rng: np.random.Generator
+) -> DemandRule:
+    """Give clients, largest first, their classes; return what says how much of each they get."""
+    N = len(supply)
+    if N < 2 and skew != 1:
+        raise PartitionError(f"skew {skew} needs at least 2 classes, but the data have {N}.")
+    if skew == "H":
+        pairs = _class_pairs(len(relative), supply, rng)
+        return lambda sizes: _pair_demand(sizes, pairs, supply)
+    mains = _main_classes(relative, supply)
+    return lambda sizes: _skew_demand(sizes, mains, skew, N)
+
+
+def _largest_demand(
+    rule: DemandRule, supply: IntArray, proportions: FloatArray, skew: Skew, *, equal: bool
+) -> IntArray:
+    """Return the demand [C, N] of the largest clients that there are enough samples for."""
+    clients, least = len(proportions), _least(skew)
+    sizes = (
+        _largest_equal(rule, supply, clients, least)
+        if equal
+        else _largest_scaled(rule, supply, proportions, least)
+    )
+    if sizes is None:
+        raise PartitionError(
+            f"{supply.sum()} samples are too few to give {clients} clients skew {skew}: "
+            "use fewer clients or allow reuse with a size of your own."
+        )
+    return rule(sizes)
+
+
+def _wanted_demand(
+    rule: DemandRule, pools: ClassPools, sizes: IntArray, skew: Skew, *, reuse: bool
+) -> IntArray:
+    """Return the demand [C, N] of clients of these sizes; refuse what there is too little of."""
+    demand = rule(sizes)
+    if not reuse and np.any(demand.sum(axis=0) > pools.supply):
+        raise PartitionError(
+            _infeasible(demand, pools, skew)
+            + _feasible_hint(rule, pools.supply, sizes, _least(skew))
+        )
+    return demand
 
 
 def _quotas(places: int, supply: IntArray) -> IntArray:
@@ -241,7 +263,7 @@ def _pair_demand(sizes: IntArray, pairs: IntArray, supply: IntArray) -> IntArray
 
 
 def _largest_equal(
-    demand_of: Callable[[IntArray], IntArray], supply: IntArray, clients: int, step: int
+    demand_of: DemandRule, supply: IntArray, clients: int, step: int
 ) -> IntArray | None:
     """Return the largest equal sizes that fit (multiples of `step`), shape [C], or None."""
     size = int(supply.sum()) // clients // step * step
@@ -259,7 +281,7 @@ def _largest_equal(
 
 
 def _largest_scaled(
-    demand_of: Callable[[IntArray], IntArray],
+    demand_of: DemandRule,
     supply: IntArray,
     proportions: FloatArray,
     minimum: int,
@@ -287,7 +309,7 @@ def _infeasible(demand: IntArray, pools: ClassPools, skew: Skew) -> str:
 
 
 def _feasible_hint(
-    demand_of: Callable[[IntArray], IntArray],
+    demand_of: DemandRule,
     supply: IntArray,
     ordered_sizes: IntArray,
     least: int,

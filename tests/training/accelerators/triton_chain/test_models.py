@@ -6,14 +6,18 @@ from torch import nn
 
 pytest.importorskip("triton", reason="Triton, whose interpreter these tests use, is for Linux")
 
+from fedcohort.training.accelerators.triton_chain import models as fused_models
+from fedcohort.training.accelerators.triton_chain.averaging import move_fused
+from fedcohort.training.accelerators.triton_chain.models import FusedModels, bytes_per_model
 from fedcohort.training.aggregation import aggregate
-from fedcohort.training.evaluation import evaluate
-from fedcohort.training.fused.averaging import move_fused
-from fedcohort.training.fused.layers import Convolution, UnsupportedModelError, recognise
-from fedcohort.training.fused.trainer import FusedTrainer, bytes_a_model
-from fedcohort.training.local import train_sequential
-from fedcohort.training.models import MLP, PaperCNN, SmallCNN
-from fedcohort.training.plan import Jobs, LocalWork
+from fedcohort.training.architectures.cnn import PaperCNN, SmallCNN
+from fedcohort.training.architectures.mlp import MLP
+from fedcohort.training.layers import read_chain
+from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
+from fedcohort.training.sequential import SEQUENTIAL, train_sequential
+from fedcohort.training.task import classification
+
+TASK = classification(10)
 
 
 def _odd(input_shape, classes):
@@ -69,9 +73,9 @@ JOBS = Jobs(
 def test_training_agrees_with_the_loop(factory, shape, work):
     model, stacked, data, pool = _setting(factory, shape)
     jobs = JOBS[:1] if factory is PaperCNN else JOBS  # The interpreter is slow.
-    trainer = FusedTrainer(recognise(model, shape), torch.float32)
-    ours = trainer(model, stacked, jobs, data, pool, work)
-    theirs = train_sequential(model, stacked, jobs, data, pool, work)
+    problem = LocalProblem(model, stacked, jobs, data, pool, work, TASK)
+    ours = FusedModels(read_chain(model, shape), torch.float32).train(problem)
+    theirs = train_sequential(problem)
     for name, values in theirs.parameters.items():
         moved = (values - stacked[name][jobs.model]).abs().max()
         assert (ours.parameters[name] - values).abs().max() < 1e-4 * moved, name
@@ -80,21 +84,18 @@ def test_training_agrees_with_the_loop(factory, shape, work):
 
 def test_a_model_trains_the_same_whatever_it_is_trained_beside():
     model, stacked, data, pool = _setting(_odd, (3, 11, 11))
-    trainer = FusedTrainer(recognise(model, (3, 11, 11)), torch.float32)
-    work = LocalWork(None, 0.1, 0.5)
-    together = trainer(model, stacked, JOBS, data, pool, work)
-    alone = trainer(model, stacked, JOBS[1:2], data, pool, work)
+    fused = FusedModels(read_chain(model, (3, 11, 11)), torch.float32)
+    problem = LocalProblem(model, stacked, JOBS, data, pool, LocalWork(None, 0.1, 0.5), TASK)
+    together, alone = fused.train(problem), fused.train(problem.only(slice(1, 2)))
     for name, values in alone.parameters.items():
         assert torch.equal(values[0], together.parameters[name][1]), name
 
 
 def test_buffers_are_used_again_without_leaving_traces():
     model, stacked, data, pool = _setting(SmallCNN, (1, 8, 8))
-    trainer = FusedTrainer(recognise(model, (1, 8, 8)), torch.float32)
-    work = LocalWork(16, 0.1, 0.5)
-    first = trainer(model, stacked, JOBS, data, pool, work)
-    trainer(model, stacked, JOBS[:2], data, pool, work)
-    again = trainer(model, stacked, JOBS, data, pool, work)
+    fused = FusedModels(read_chain(model, (1, 8, 8)), torch.float32)
+    problem = LocalProblem(model, stacked, JOBS, data, pool, LocalWork(16, 0.1, 0.5), TASK)
+    first, _, again = map(fused.train, (problem, problem.only(slice(0, 2)), problem))
     for name, values in first.parameters.items():
         assert torch.equal(values, again.parameters[name]), name
     assert torch.equal(first.losses, again.losses)
@@ -102,11 +103,11 @@ def test_buffers_are_used_again_without_leaving_traces():
 
 def test_evaluation_agrees_with_the_loop_in_pieces_too(monkeypatch):
     model, stacked, data, _ = _setting(SmallCNN, (1, 8, 8))
-    expected = evaluate(model, stacked, data, batched=False)
-    layers = recognise(model, (1, 8, 8))
+    expected = SEQUENTIAL.evaluate(model, stacked, data)
+    layers = read_chain(model, (1, 8, 8))
     for room in (1 << 30, 50_000):
-        monkeypatch.setattr("fedcohort.training.fused.trainer._EVALUATION_BYTES", room)
-        accuracy, loss = FusedTrainer(layers, torch.float32).evaluate(stacked, data)
+        monkeypatch.setattr(fused_models, "_EVALUATION_BYTES", room)
+        accuracy, loss = FusedModels(layers, torch.float32).evaluate(model, stacked, data)
         assert accuracy.tolist() == expected[0].tolist()
         assert loss.tolist() == pytest.approx(expected[1].tolist(), abs=1e-6)
 
@@ -128,41 +129,8 @@ def test_global_models_are_moved_as_by_the_reference():
         torch.testing.assert_close(moved[name], values, rtol=1e-6, atol=1e-6)
 
 
-def test_layers_are_recognised_however_they_are_written():
-    class Written(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(1, 4, 3)
-            self.fc = nn.Linear(4 * 3 * 3, 10)
-
-        def forward(self, x):
-            x = torch.relu(torch.max_pool2d(self.conv(x), 2))
-            return self.fc(x.view(x.size(0), -1))
-
-    convolution, linear = recognise(Written(), (1, 8, 8))
-    assert isinstance(convolution, Convolution)
-    assert (convolution.pool, convolution.relu, convolution.image) == (2, True, (3, 3))
-    assert (linear.inputs, linear.image, linear.relu) == (36, (4, 3, 3), False)
-
-
-@pytest.mark.parametrize(
-    ("model", "why"),
-    [
-        (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.Flatten(), nn.Linear(36, 9)), "stride"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 9)), "Tanh"),
-        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(16, 9)), "2×2"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU()), "ReLU"),
-        (nn.Sequential(nn.Conv2d(1, 4, 8)), "fully connected"),
-        (nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 9)), "LayerNorm"),
-    ],
-)
-def test_what_is_not_known_is_refused_with_the_reason(model, why):
-    with pytest.raises(UnsupportedModelError, match=why):
-        recognise(model, (1, 8, 8))
-
-
 def test_the_memory_of_a_model_is_estimated_from_above():
     batch = 54
-    layers = recognise(PaperCNN((1, 28, 28), 10), (1, 28, 28))
+    layers = read_chain(PaperCNN((1, 28, 28), 10), (1, 28, 28))
     least = 431_080 * (4 + 2) + batch * (2880 + 800 + 500 + 10) * (2 + 2)
-    assert least < bytes_a_model(layers, batch, torch.bfloat16) < 4 * least
+    assert least < bytes_per_model(layers, batch, torch.bfloat16) < 4 * least

@@ -1,4 +1,4 @@
-"""The lockstep engine against a text-book loop, alone, batched, resumed and disturbed."""
+"""The round loop against a text-book loop, alone, batched, resumed and disturbed."""
 
 import dataclasses
 
@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from running import lockstep_of, run, without_times
 
-from fedcohort.errors import CohortSizeError, InvalidParameterError
+from fedcohort.errors import CohortSizeError
 from fedcohort.federation import build_federation, load_dataset
 from fedcohort.metrics import gemd
 from fedcohort.randomness import generator
-from fedcohort.simulation import Lockstep, RunConfig, Store, simulate
-from fedcohort.simulation.engine import find_device
-from fedcohort.training.backend import ONE_BY_ONE
-from fedcohort.training.local import train_batched
+from fedcohort.simulation import RunConfig, Store
+from fedcohort.training.batched import BATCHED
+from fedcohort.training.sequential import SEQUENTIAL
 
-CPU = torch.device("cpu")
 SMALL = RunConfig(clients=20, cohort=5, rounds=3, epochs=2.0, lr=0.1)
 
 
@@ -28,11 +27,8 @@ def _variants(*selectors, base=SMALL, seeds=(0,)):
     ]
 
 
-BATCHED = dataclasses.replace(ONE_BY_ONE, name="batched", train=train_batched)
-
-
-def _parameters_after(configs, dataset, rounds, backend=None):
-    lockstep = Lockstep(configs, dataset, CPU, backend=backend)
+def _parameters_after(configs, rounds, trainer=None):
+    lockstep = lockstep_of(*configs, trainer=trainer)
     records = [lockstep.advance() for _ in range(rounds)]
     return lockstep.parameters, records
 
@@ -51,24 +47,25 @@ def digits():
     ],
     ids=["full-batch", "mini-batch", "unequal"],
 )
-def test_batched_agrees_with_the_sequential_oracle_on_digits(digits, base):
+def test_batched_agrees_with_the_sequential_oracle_on_digits(base):
     configs = _variants("dp3s", "fedavg", "clustered", "fedsae", base=base, seeds=(0, 1))
     # Two rounds: where two values of a pool are equal up to rounding, paths part for good.
-    batched, records = _parameters_after(configs, digits, 2, BATCHED)
-    plain, oracle = _parameters_after(configs, digits, 2, ONE_BY_ONE)
+    batched, records = _parameters_after(configs, 2, BATCHED)
+    plain, oracle = _parameters_after(configs, 2, SEQUENTIAL)
     for name, values in plain.items():
         assert torch.allclose(values, batched[name], atol=1e-4), name
     for ours, theirs in zip(records, oracle, strict=True):
         assert [r.cohort for r in ours] == [r.cohort for r in theirs]
 
 
-def test_batched_agrees_with_the_sequential_oracle_on_mnist(mnist):
+@pytest.mark.usefixtures("mnist")
+def test_batched_agrees_with_the_sequential_oracle_on_mnist():
     base = RunConfig(
         dataset="mnist", rounds=9, cohort=4, samples_per_client=60, batch_size=20, eval_every=9
     )
     configs = _variants("dp3s", "fedavg", base=base)
-    batched, _ = _parameters_after(configs, mnist, 3, BATCHED)
-    plain, _ = _parameters_after(configs, mnist, 3, ONE_BY_ONE)
+    batched, _ = _parameters_after(configs, 3, BATCHED)
+    plain, _ = _parameters_after(configs, 3, SEQUENTIAL)
     for name, values in plain.items():
         assert torch.allclose(values, batched[name], atol=1e-4), name
 
@@ -76,7 +73,7 @@ def test_batched_agrees_with_the_sequential_oracle_on_mnist(mnist):
 def test_three_rounds_are_the_papers_algorithm(digits):
     """The whole of FedAvg written out by hand, with the engine's cohorts."""
     config = dataclasses.replace(SMALL, selector="fedavg", batch_size=None, epochs=1.0)
-    lockstep = Lockstep([config], digits, CPU)
+    lockstep = lockstep_of(config)
     names = [name for name, _ in lockstep._model.named_parameters()]
     model = lockstep._model
     federation = build_federation(digits, skew="1", clients=20, seed=0)
@@ -103,27 +100,15 @@ def test_three_rounds_are_the_papers_algorithm(digits):
         assert torch.allclose(weights[name], lockstep.parameters[name][0], atol=1e-5)
 
 
-def test_a_run_is_the_same_alone_and_in_a_batch(digits):
-    configs = _variants("dp3s", "fedavg", "clustered", "fedsae", seeds=(0, 1, 2))
-    together, records = _parameters_after(configs, digits, 3)
-    for place in (0, 4, 8, 11):
-        alone, own = _parameters_after([configs[place]], digits, 3)
-        for name, values in alone.items():
-            assert torch.allclose(values[0], together[name][place], atol=1e-5)
-        for t in range(3):
-            assert own[t][0].cohort == records[t][place].cohort
-            assert own[t][0].gemd == records[t][place].gemd
-
-
-def test_cohorts_come_from_the_run_seed_and_the_round_alone(digits):
-    _, records = _parameters_after(_variants("fedavg"), digits, 3)
+def test_cohorts_come_from_the_run_seed_and_the_round_alone():
+    _, records = _parameters_after(_variants("fedavg"), 3)
     for record in (r for (r,) in records):
         rng = generator(0, "selection", record.round)
         assert record.cohort == tuple(rng.choice(np.arange(20), size=5, replace=False).tolist())
 
 
 def test_gemd_and_bytes_are_those_of_the_cohort(digits):
-    lockstep = Lockstep(_variants("dp3s", "fedavg", "fedsae", "clustered"), digits, CPU)
+    lockstep = lockstep_of(*_variants("dp3s", "fedavg", "fedsae", "clustered"))
     federation = build_federation(digits, skew="1", clients=20, seed=0)
     model_bytes = 4 * sum(v[0].numel() for v in lockstep.parameters.values())
     first, second = lockstep.advance(), lockstep.advance()
@@ -146,29 +131,30 @@ def test_a_client_whose_update_is_not_finite_is_left_out_and_reported(digits):
     broken = dataclasses.replace(digits, x_train=damaged)
     broken.__dict__.update(mean=digits.mean, std=digits.std)
     everyone = dataclasses.replace(SMALL, selector="fedavg", cohort=20)
-    lockstep = Lockstep([everyone], broken, CPU)
+    lockstep = lockstep_of(everyone, dataset=broken)
     (record,) = lockstep.advance()
     assert record.left_out == (7,)
     assert all(values.isfinite().all() for values in lockstep.parameters.values())
 
 
-def test_workload_prediction_drops_clients_that_cannot_afford_their_task(digits):
+def test_workload_prediction_drops_clients_that_cannot_afford_their_task():
     config = dataclasses.replace(SMALL, selector="fedsae:workload=ira", rounds=8)
-    _, records = _parameters_after([config], digits, 8)
+    _, records = _parameters_after([config], 8)
     left_out = [r.left_out for (r,) in records]
     assert any(left_out)
     assert all(set(out) <= set(r.cohort) for out, (r,) in zip(left_out, records, strict=True))
 
 
-def test_updates_that_are_asked_for_are_those_of_local_training(digits):
+def test_updates_that_are_asked_for_are_those_of_local_training():
     config = dataclasses.replace(SMALL, selector="divfl")
-    lockstep = Lockstep([dataclasses.replace(config, seed=1), config], digits, CPU)
+    lockstep = lockstep_of(dataclasses.replace(config, seed=1), config)
     before = {name: values[1].clone() for name, values in lockstep.parameters.items()}
-    updates = lockstep._updates_of(1, np.array([3, 4]))
-    everyone = Lockstep([dataclasses.replace(config, selector="fedavg", cohort=20)], digits, CPU)
+    updates = lockstep._updates_of(lockstep._members[1], np.array([3, 4]))
+    everyone = lockstep_of(dataclasses.replace(config, selector="fedavg", cohort=20))
     everyone.round = lockstep.round - 1
     everyone.advance()
-    mean = Lockstep([config], digits, CPU)._updates_of(0, np.arange(20)).mean(0)
+    other = lockstep_of(config)
+    mean = other._updates_of(other._members[0], np.arange(20)).mean(0)
     moved = torch.cat([(everyone.parameters[n][0] - before[n]).flatten() for n in before])
     assert updates.shape == (2, len(moved))
     assert np.allclose(mean, moved, atol=1e-5), "equal clients: the average moves by the mean"
@@ -178,7 +164,7 @@ def test_updates_that_are_asked_for_are_those_of_local_training(digits):
 
 def test_evaluation_is_on_the_stratified_subset_between_exact_rounds(digits):
     config = dataclasses.replace(SMALL, selector="fedavg", eval_samples=100, eval_every=2, rounds=5)
-    lockstep = Lockstep([config], digits, CPU)
+    lockstep = lockstep_of(config)
     subset = lockstep._data.subset[1]
     assert len(subset) == 100
     assert np.bincount(subset).min() >= 9
@@ -193,11 +179,11 @@ def test_a_stopped_simulation_goes_on_where_it_was(tmp_path):
     configs = _variants("dp3s", "clustered", "fedsae", seeds=(0, 1))
     configs = [dataclasses.replace(config, rounds=7) for config in configs]
     with Store(tmp_path / "whole") as whole, Store(tmp_path / "parts") as parts:
-        assert simulate(configs, whole)
+        assert run(configs, whole)
         rounds_done = []
         for stops in (2, 3, 9):
             seen = []
-            finished = simulate(
+            finished = run(
                 configs, parts, report=seen.append, stop=lambda s=seen, n=stops: len(s) >= n - 1
             )
             rounds_done.append(len(seen))
@@ -205,16 +191,16 @@ def test_a_stopped_simulation_goes_on_where_it_was(tmp_path):
         assert sum(rounds_done) == 7, "no round is done twice"
         for config in configs:
             for one, two in zip(whole.records(config.key), parts.records(config.key), strict=True):
-                assert _without_times(one) == _without_times(two)
+                assert without_times(one) == without_times(two)
     assert not list((tmp_path / "parts" / "checkpoints").iterdir())
 
 
 def test_finished_runs_are_not_done_again(tmp_path):
     configs = _variants("fedavg", seeds=(0, 1))
     with Store(tmp_path) as store:
-        simulate(configs[:1], store)
+        run(configs[:1], store)
         seen = []
-        simulate(configs, store, report=seen.append)
+        run(configs, store, report=seen.append)
         assert seen[-1].total == 3
 
 
@@ -222,7 +208,7 @@ def test_a_cohort_larger_than_a_files_clients_is_refused(tmp_path):
     path = tmp_path / "three.npz"
     np.savez(path, x=np.random.rand(6, 4), y=[0, 1, 0, 1, 0, 1], client=[0, 0, 1, 1, 2, 2])  # noqa: NPY002
     with Store(tmp_path) as store, pytest.raises(CohortSizeError, match="3 clients"):
-        simulate([RunConfig(dataset=str(path), cohort=5)], store)
+        run([RunConfig(dataset=str(path), cohort=5)], store)
 
 
 def test_a_users_file_is_trained_on(tmp_path):
@@ -233,18 +219,8 @@ def test_a_users_file_is_trained_on(tmp_path):
     np.savez(path, x=x, y=y, client=[f"c{i % 8}" for i in range(120)])
     config = RunConfig(dataset=str(path), cohort=4, rounds=30, lr=0.3)
     with Store(tmp_path) as store:
-        simulate([config], store)
+        run([config], store)
         (stored,) = store.configs()
         last = store.records(stored.key)[-1]
     assert last.train_accuracy > 0.9
     assert last.test_accuracy is None
-
-
-def test_devices_are_found_or_refused():
-    assert find_device("cpu").type == "cpu"
-    with pytest.raises(InvalidParameterError, match="auto, cpu or cuda"):
-        find_device("tpu")
-
-
-def _without_times(record):
-    return dataclasses.replace(record, seconds=0.0, selection_seconds=0.0)

@@ -8,11 +8,12 @@ import sys
 import pytest
 import torch
 
-from fedcohort.federation import load_dataset
-from fedcohort.simulation import Lockstep, RunConfig
-from fedcohort.training import backend, choice
-from fedcohort.training.compiled import compiler
-from fedcohort.training.compiled.compiler import kernels
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.lockstep import Lockstep
+from fedcohort.simulation.materials import Materials
+from fedcohort.training.accelerators import c_chain
+from fedcohort.training.accelerators.c_chain import compiler
+from fedcohort.training.accelerators.c_chain.compiler import kernels
 
 # What `kernels` remembers would hide what happens the first time.
 compile_anew = kernels.__wrapped__
@@ -71,7 +72,7 @@ RUN = RunConfig(dataset="digits", clients=20, cohort=5, rounds=4, lr=0.3, inputs
 
 
 def curve(config):
-    lockstep = Lockstep([config], load_dataset("digits"), torch.device("cpu"))
+    lockstep = Lockstep([config], Materials(), torch.device("cpu"))
     return lockstep, [lockstep.advance()[0] for _ in range(config.rounds)]
 
 
@@ -79,11 +80,10 @@ def curve(config):
 def test_a_run_without_a_compiler_has_the_same_result_up_to_rounding(monkeypatch, selector):
     config = dataclasses.replace(RUN, selector=selector)
     with_compiler, records = curve(config)
-    for module in (backend, choice, compiler):
+    for module in (c_chain, compiler):
         monkeypatch.setattr(module, "kernels", lambda: None)
-    monkeypatch.setattr(choice, "_remembered", {})
     without, others = curve(config)
-    assert without._backend.name != "compiled"
+    assert without.facts()[0]["trainer"] == "per client"
     for one, other in zip(records, others, strict=True):
         assert one.cohort == other.cohort
         assert one.test_accuracy == pytest.approx(other.test_accuracy, abs=0.01)
