@@ -186,7 +186,7 @@ class Results:
 
         with Store.existing(self.folder) as store:
             found = summarise(store, target, self._configs)
-        scores = [summary.score for summary in found]
+        scores = tuple(dict.fromkeys(summary.score for summary in found))
         rows = ({"selector": summary.label, **summary_row(summary, scores)} for summary in found)
         return pd.DataFrame(rows).dropna(axis="columns", how="all").set_index("selector")
 

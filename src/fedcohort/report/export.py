@@ -66,13 +66,14 @@ def round_rows(store: Store) -> Iterator[Row]:
 def rounds_of(store: Store, configs: Sequence[RunConfig]) -> Iterator[tuple[RunConfig, Row]]:
     """Yield every round of some runs, each with a column for every score that one of them has."""
     scores = {config.key: score_of(store.facts(config.key)) for config in configs}
+    different = tuple(dict.fromkeys(scores.values()))
     for config in configs:
         for record in store.records(config.key):
             row: Row = {}
             for name, value in dataclasses.asdict(record).items():
                 part, _, what = name.partition("_")
                 if what == "score":
-                    row |= _scored(part, value, scores[config.key], scores.values())
+                    row |= _scored(part, value, scores[config.key], different)
                 else:
                     row[name] = value
             yield config, row
@@ -101,7 +102,7 @@ def run_rows(store: Store) -> Iterator[Row]:
 def summary_rows(store: Store) -> Iterator[Row]:
     """Yield one row per selector and setting, over its seeds."""
     summaries = summarise(store, store.targets())
-    scores = [summary.score for summary in summaries]
+    scores = tuple(dict.fromkeys(summary.score for summary in summaries))
     for summary in summaries:
         shown = shown_settings(summary.config, summary.participation.shape[1])
         settings = {name: v for name, v in shown.items() if name not in ("rounds", "seed")}

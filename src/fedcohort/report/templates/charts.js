@@ -2,7 +2,9 @@
 // The report's charts: curves and a heat map in SVG, bars in HTML. Colours are the style sheet's.
 const charts = (() => {
   const DASHES = { solid: "none", dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longdash: "14 5", longdashdot: "14 4 2 4" };
+  // In pixels: between two numbers of an axis, and of a group of rows that has room for its name.
   const TICK_GAP = 64;
+  const SMALLEST_LABELLED = 11;
 
   function svg(name, attributes = {}, parent = null) {
     const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -166,8 +168,10 @@ const charts = (() => {
     svg("image", { href: canvas.toDataURL(), x: left, y: 4, width: side, height: side, style: "image-rendering: pixelated" }, root);
     const at = (v) => ((v + 0.5) / n) * side;
     for (const [name, first, last] of groups) {
-      svg("text", { class: "tick", x: left + at((first + last) / 2), y: side + 20, "text-anchor": "middle" }, root).textContent = name;
-      svg("text", { class: "tick", x: left - 6, y: 8 + at((first + last) / 2), "text-anchor": "end" }, root).textContent = name;
+      if (((last - first + 1) / n) * side >= SMALLEST_LABELLED) {
+        svg("text", { class: "tick", x: left + at((first + last) / 2), y: side + 20, "text-anchor": "middle" }, root).textContent = name;
+        svg("text", { class: "tick", x: left - 6, y: 8 + at((first + last) / 2), "text-anchor": "end" }, root).textContent = name;
+      }
       if (!first) continue;
       const edge = at(first - 0.5);
       svg("line", { class: "rule", x1: left + edge, x2: left + edge, y1: 4, y2: 4 + side }, root);

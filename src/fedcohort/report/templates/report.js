@@ -67,7 +67,7 @@
       title,
       rows: inPanel(panel).map((g) => ({ label: g.label, style: data.styles[g.label], value: g[field], spread: spread && g[spread] })),
     }));
-    charts.bars(div, groups, (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 3 : 1 }));
+    charts.bars(div, groups, (value) => value.toFixed(value < 10 ? 3 : 1));
   }
 
   const drawAll = () => all("[data-plot]").forEach((div) => plots[div.dataset.plot](div));
