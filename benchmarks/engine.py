@@ -404,7 +404,7 @@ def gpu_times(config, dataset, label, quick):
     )
     for _ in range(probe.rounds):
         records = plain.advance()[0], ours.advance()[0]
-    accuracies = [record.test_accuracy for record in records]
+    accuracies = [record.test_score for record in records]
     if abs(accuracies[0] - accuracies[1]) > TOLERANCE:
         sys.exit(f"The accuracies differ, so no speed is reported: {accuracies}")
     configs = [
@@ -475,7 +475,7 @@ def precisions(dataset, quick):
             for seed in range(seeds)
         ]
         lockstep = Lockstep(configs, dataset, torch.device("cuda"))
-        rows = [[r.test_accuracy for r in lockstep.advance()] for _ in range(rounds)]
+        rows = [[r.test_score for r in lockstep.advance()] for _ in range(rounds)]
         curves[precision] = np.array(rows)
     exact, short = curves["float32"], curves["bfloat16"]
     difference = np.abs(exact.mean(1) - short.mean(1))

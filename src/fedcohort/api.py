@@ -29,6 +29,7 @@ try:
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
     from fedcohort.simulation.progress import Progress
+    from fedcohort.simulation.scores import score_column, score_of
     from fedcohort.simulation.study import study_of_runs
 except ImportError as error:
     raise MissingPackageError("fedcohort.simulate", "sim", error) from error
@@ -175,8 +176,7 @@ class Results:
         with Store.existing(self.folder) as store:
             rows = [
                 {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
-                for c in self._configs
-                for row in rounds_of(store, c)
+                for c, row in rounds_of(store, self._configs)
             ]
         return pd.DataFrame(rows)
 
@@ -186,28 +186,33 @@ class Results:
         Parameters
         ----------
         target : float
-            The training accuracy that rounds are counted to.
+            The training score that rounds are counted to.
         """
         import pandas as pd
 
         with Store.existing(self.folder) as store:
             found = summarise(store, target, self._configs)
-        rows = ({"selector": summary.label, **summary_row(summary)} for summary in found)
+        scores = tuple(dict.fromkeys(summary.score for summary in found))
+        rows = ({"selector": summary.label, **summary_row(summary, scores)} for summary in found)
         return pd.DataFrame(rows).dropna(axis="columns", how="all").set_index("selector")
 
-    def plot(self, score: str = "test_accuracy", ax: Axes | None = None) -> Axes:
+    def plot(self, score: str | None = None, ax: Axes | None = None) -> Axes:
         """Draw the mean of a score over the seeds, one line per selector, with its range.
 
         Parameters
         ----------
-        score : str
-            A column of `rounds`.
+        score : str, optional
+            A column of `rounds`; if not given, the test score of the first run, such as
+            ``test_accuracy`` or ``test_r2``.
         ax : matplotlib Axes, optional
             Where to draw; a new figure if not given.
         """
         import matplotlib.pyplot as plt
 
         table = self.rounds
+        if score is None:
+            with Store.existing(self.folder) as store:
+                score = score_column("test", score_of(store.facts(self._configs[0].key)))
         if score not in table:
             raise UnknownNameError("score", score, table.columns)
         axes = plt.subplots()[1] if ax is None else ax

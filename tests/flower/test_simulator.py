@@ -100,7 +100,7 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
     assert len(set(cohorts)) > 1
     final = {n: v[None] for n, v in result.arrays.to_torch_state_dict().items()}
     accuracy, _ = SEQUENTIAL.evaluate(net, final, test, classification(10))
-    assert float(accuracy[0]) == pytest.approx(expected[-1].test_accuracy, abs=0.01)
+    assert float(accuracy[0]) == pytest.approx(expected[-1].test_score, abs=0.01)
     for name, values in simulator.parameters.items():
         torch.testing.assert_close(final[name][0], values[0], rtol=1e-3, atol=1e-4)
 

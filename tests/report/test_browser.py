@@ -3,8 +3,10 @@
 import dataclasses
 import shutil
 
+import numpy as np
 import pytest
 
+from fedcohort.report import summarise
 from fedcohort.report.html import write_report
 
 CHROMIUM = next(
@@ -104,10 +106,11 @@ def test_every_chart_is_drawn(visit, report):
     charts = page.locator("[data-plot]")
     assert charts.count() == 6
     for i in range(charts.count()):
-        assert charts.nth(i).locator("svg.main-svg").count() > 0
-    assert page.locator("[data-plot=curves] .scatterlayer .js-line").count() >= 2
-    assert page.locator("[data-plot=gemd] .barlayer .point").count() == 2
-    assert page.locator("[data-plot=kernel] .heatmaplayer image").count() == 1
+        assert charts.nth(i).locator("svg, .bar-row").count() > 0
+    assert page.locator("[data-plot=curves] .curve").count() == 2
+    assert page.locator("[data-plot=curves] .band").count() == 2
+    assert page.locator("[data-plot=gemd] .bar-row .fill").count() == 2
+    assert page.locator("[data-plot=kernel] image").count() == 1
 
 
 def test_the_slider_lights_up_each_rounds_cohort_by_keyboard(visit, report, store):
@@ -167,7 +170,7 @@ def test_a_selector_can_be_hidden_and_test_accuracy_shown(visit, report):
     page = visit(report)
     page.get_by_role("checkbox", name="fedavg").focus()
     page.keyboard.press("Space")
-    playwright.expect(page.locator("[data-plot=gemd] .barlayer .point")).to_have_count(1)
+    playwright.expect(page.locator("[data-plot=gemd] .bar-row")).to_have_count(1)
     page.get_by_role("radio", name="training").focus()
     page.keyboard.press("ArrowRight")
     playwright.expect(page.locator("[data-plot=curves]")).to_contain_text("test accuracy")
@@ -185,11 +188,11 @@ def test_dark_mode_turns_page_and_charts(visit, report):
     page = visit(report, scheme="dark")
     assert brightness(page, "body", "backgroundColor") < 60
     assert brightness(page, "h1", "color") > 200
-    assert brightness(page, "[data-plot=curves] .xtick text", "fill") > 130
+    assert brightness(page, "[data-plot=curves] .tick", "fill") > 130
     page.emulate_media(color_scheme="light")
     page.wait_for_timeout(300)
     assert brightness(page, "body", "backgroundColor") > 200
-    assert brightness(page, "[data-plot=curves] .xtick text", "fill") < 130
+    assert brightness(page, "[data-plot=curves] .tick", "fill") < 130
 
 
 @pytest.mark.parametrize("which", ["report", "varied_report"])
@@ -236,3 +239,80 @@ def test_a_single_selector_without_profiles_has_an_explorer_but_no_kernel(
     assert lit(page) == cohort(store, "fedavg", 1)
     assert page.locator("[data-no-kernel]").is_visible()
     assert not page.locator("[data-plot=kernel]").is_visible()
+
+
+def column(page, place):
+    rows = page.locator("#target tbody tr")
+    return [
+        rows.nth(i).locator("th, td").nth(place).inner_text().strip() for i in range(rows.count())
+    ]
+
+
+def test_tables_sort_by_click_and_by_keyboard(visit, report):
+    page = visit(report)
+    heading = page.locator("#target thead th", has_text="GEMD")
+    place = heading.evaluate("(e) => e.cellIndex")
+    heading.get_by_role("button").click()
+    rising = column(page, place)
+    assert [float(text) for text in rising] == sorted(map(float, rising))
+    assert heading.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    assert column(page, place) == rising[::-1]
+    assert heading.get_attribute("aria-sort") == "descending"
+    page.locator("#target thead th", has_text="selector").get_by_role("button").focus()
+    page.keyboard.press("Space")
+    assert column(page, 0) == ["dp3s", "fedavg"]
+    assert heading.get_attribute("aria-sort") is None
+
+
+def test_rounds_are_whole_numbers_on_the_axis(visit, report):
+    texts = visit(report).locator("[data-plot=curves] .tick.x").all_text_contents()
+    assert texts == ["0", "1", "2", "3", "4"]
+
+
+def test_a_pointer_reads_the_curves(visit, report, store):
+    page = visit(report)
+    chart = page.locator("[data-plot=curves]")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 15, box["y"] + box["height"] / 2)
+    said = chart.locator(".tip").inner_text()
+    (summary,) = [s for s in summarise(store, 0.3) if s.label == "dp3s"]
+    assert "round 4" in said
+    assert f"dp3s: {100 * summary.train.mean[-1]:.1f} %" in said
+
+
+def test_long_names_need_no_sideways_scrolling(visit, store, copy_runs, tmp_path):
+    name = f"{'a-very-long-name-of-somebodys-table_' * 3}v2.npz"
+    init = {"dp3s": "kaiming-uniform", "fedavg": "default"}
+    changed = copy_runs(
+        store,
+        change=lambda c: dataclasses.replace(
+            c, dataset=name, init=init[c.selector], lr=0.1 * (1 + c.seed)
+        ),
+    )
+    page = visit(write_report(changed, tmp_path / "r.html", 0.3), width=390)
+    assert page.locator("[data-panel-chooser]").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_too_many_clients_have_a_sentence_and_no_dead_controls(
+    visit, store, copy_runs, monkeypatch, tmp_path
+):
+    many = copy_runs(store, change=lambda c: c if c.seed == 0 else None)
+    monkeypatch.setattr(
+        many, "federation", lambda _: {"label_counts": np.ones((3000, 10), np.int64)}
+    )
+    page = visit(write_report(many, tmp_path / "r.html", 0.3))
+    assert page.troubles == []
+    assert "3,000 clients are too many" in page.locator("[data-empty]").inner_text()
+    assert "3,000 clients are too many" in page.locator("[data-no-kernel]").inner_text()
+    assert not page.locator("#round").is_visible()
+    assert not page.locator("[data-play]").is_visible()
+
+
+def test_nothing_offers_to_upload(visit, report):
+    page = visit(report)
+    page.locator("[data-plot=curves]").hover()
+    assert page.locator("[data-plot] button, [data-plot] a").count() == 0
+    assert "plotly" not in report.read_text(encoding="utf-8").lower()

@@ -23,7 +23,7 @@ def test_a_folder_gets_rounds_runs_and_summary(store, tmp_path):
     rounds = rows(tmp_path / "tables" / "rounds.csv")
     assert len(rounds) == sum(len(store.records(config.key)) for config in configs)
     record = store.records(configs[0].key)[1]
-    assert float(rounds[1]["train_accuracy"]) == record.train_accuracy
+    assert float(rounds[1]["train_accuracy"]) == record.train_score
     assert rounds[1]["cohort"] == " ".join(map(str, record.cohort))
     runs = rows(tmp_path / "tables" / "runs.csv")
     assert [run["run"] for run in runs] == [config.key for config in configs]

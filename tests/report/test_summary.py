@@ -18,7 +18,7 @@ def by_hand(store, selector, field):
 
 def reachable_target(store, selector="dp3s"):
     """Return an accuracy that the mean curve passes in the middle of the run."""
-    mean = np.mean(by_hand(store, selector, "train_accuracy"), axis=0)
+    mean = np.mean(by_hand(store, selector, "train_score"), axis=0)
     return float((mean[0] + mean.max()) / 2)
 
 
@@ -34,14 +34,14 @@ def test_mean_curves_are_those_of_the_records(store, selector):
     assert summary.rounds == 4
     assert summary.evaluated_rounds.tolist() == [0, 1, 2, 3, 4]
     for part in ("train", "test"):
-        expected = np.array(by_hand(store, selector, f"{part}_accuracy"))
+        expected = np.array(by_hand(store, selector, f"{part}_score"))
         np.testing.assert_allclose(getattr(summary, part).seeds, expected)
         np.testing.assert_allclose(getattr(summary, part).mean, expected.mean(axis=0))
 
 
 def test_rounds_and_bytes_to_target_count_up_to_the_mean_curves_round(store):
     target = reachable_target(store)
-    mean = np.mean(by_hand(store, "dp3s", "train_accuracy"), axis=0)
+    mean = np.mean(by_hand(store, "dp3s", "train_score"), axis=0)
     reached = int(np.argmax(mean >= target))
     down, up = by_hand(store, "dp3s", "bytes_down"), by_hand(store, "dp3s", "bytes_up")
     sent = [sum(d[: reached + 1]) + sum(u[: reached + 1]) for d, u in zip(down, up, strict=True)]
@@ -55,7 +55,7 @@ def test_rounds_and_bytes_to_target_count_up_to_the_mean_curves_round(store):
     elapsed = np.sum(np.array(by_hand(store, "dp3s", "elapsed"))[:, : reached + 1], axis=1)
     assert summary.time_to_target == pytest.approx(elapsed.mean())
     assert summary.time_to_target > 0
-    for seed, curve in enumerate(by_hand(store, "dp3s", "train_accuracy")):
+    for seed, curve in enumerate(by_hand(store, "dp3s", "train_score")):
         first = next((t for t, accuracy in enumerate(curve) if accuracy >= target), None)
         assert summary.rounds_to_target_by_seed[seed] == first
 
@@ -161,7 +161,7 @@ def test_json_holds_plain_values_and_null_for_what_is_unknown(store):
 def test_without_test_data_there_is_no_test_accuracy(store, monkeypatch):
     records = store.records
     monkeypatch.setattr(
-        store, "records", lambda k: [dataclasses.replace(r, test_accuracy=None) for r in records(k)]
+        store, "records", lambda k: [dataclasses.replace(r, test_score=None) for r in records(k)]
     )
     summaries = summarise(store, None)
     assert [s.test for s in summaries] == [None, None]

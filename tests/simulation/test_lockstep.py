@@ -169,9 +169,9 @@ def test_evaluation_is_on_the_stratified_subset_between_exact_rounds(digits):
     assert len(subset) == 100
     assert np.bincount(subset).min() >= 9
     records = [lockstep.advance()[0] for _ in range(5)]
-    assert [r.train_accuracy is not None for r in records] == [False, True, False, True, True]
+    assert [r.train_score is not None for r in records] == [False, True, False, True, True]
     for record, samples in ((records[3], 100), (records[4], len(digits.y_train))):
-        right = record.train_accuracy * samples
+        right = record.train_score * samples
         assert right == pytest.approx(round(right), abs=1e-6), "not a share of these samples"
 
 
@@ -222,5 +222,5 @@ def test_a_users_file_is_trained_on(tmp_path):
         run([config], store)
         (stored,) = store.configs()
         last = store.records(stored.key)[-1]
-    assert last.train_accuracy > 0.9
-    assert last.test_accuracy is None
+    assert last.train_score > 0.9
+    assert last.test_score is None

@@ -9,10 +9,10 @@ from fedcohort.simulation.logs import open_logs, parse_log, run_name
 
 CONFIG = RunConfig(rounds=3, selector="fedsae:beta=0.05", seed=4)
 ROUNDS = [
-    RoundRecord(round=0, train_accuracy=0.1),
+    RoundRecord(round=0, train_score=0.1),
     RoundRecord(round=1, gemd=0.5, cohort=(1, 2)),
-    RoundRecord(round=2, train_accuracy=0.2, gemd=0.25),
-    RoundRecord(round=3, train_accuracy=0.3, gemd=0.125),
+    RoundRecord(round=2, train_score=0.2, gemd=0.25),
+    RoundRecord(round=3, train_score=0.3, gemd=0.125),
 ]
 
 
@@ -20,7 +20,7 @@ def logged_in_two_sittings(target):
     """Log a run that is interrupted after two of its rounds."""
     for part in (ROUNDS[:2], ROUNDS[2:]):
         with open_logs([target]) as log:
-            log(CONFIG, part)
+            log(CONFIG, part, "accuracy")
 
 
 def test_tensorboard_reads_what_was_logged(tmp_path):

@@ -8,7 +8,7 @@ from fedcohort.simulation import RoundRecord, RunConfig, Store
 
 RECORD = RoundRecord(
     round=1,
-    train_accuracy=0.5,
+    train_score=0.5,
     train_loss=1.25,
     gemd=0.1,
     cohort=(3, 1),

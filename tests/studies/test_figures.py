@@ -63,7 +63,7 @@ def _flat_run(store, config, last):
     """Enter a run whose curves are flat, up to its round `last`."""
     store.begin(config, {"clients": 4, "device": "CPU", "train_evaluated_on": 10}, {})
     records = [
-        RoundRecord(round=r, train_accuracy=0.5, gemd=0.5, cohort=(0, 1) if r else ())
+        RoundRecord(round=r, train_score=0.5, gemd=0.5, cohort=(0, 1) if r else ())
         for r in range(last + 1)
     ]
     store.save({config.key: records}, done=last == config.rounds)

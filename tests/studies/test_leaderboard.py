@@ -38,7 +38,7 @@ def board(tmp_path_factory):
                     records = [
                         RoundRecord(
                             round=r,
-                            train_accuracy=0.95 if r >= first else 0.2,
+                            train_score=0.95 if r >= first else 0.2,
                             gemd=0.5,
                             cohort=(0, 1) if r else (),
                             bytes_up=100 if r else 0,

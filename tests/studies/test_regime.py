@@ -24,7 +24,7 @@ def mapped(tmp_path_factory):
                     store.begin(config, facts, {})
                     accuracies = [0.95 if r >= first else 0.2 for r in range(LAST + 1)]
                     records = [
-                        RoundRecord(round=r, train_accuracy=a, cohort=(0, 1))
+                        RoundRecord(round=r, train_score=a, cohort=(0, 1))
                         for r, a in enumerate(accuracies)
                     ]
                     store.save({config.key: records}, done=True)

@@ -56,7 +56,7 @@ def run_and_show(
         else:
             Console().print(results_table(summaries))
         if html:
-            # Imported here, since it alone needs plotly: machines with GPUs are often bare.
+            # Imported here, since it alone needs jinja2: machines with GPUs are often bare.
             from fedcohort.report.html import write_report
 
             notices.print(f"Curves and details: {write_report(store, out / 'report.html', target)}")

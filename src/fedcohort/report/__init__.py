@@ -1,7 +1,7 @@
 """Tables and the HTML report, from a store.
 
 `fedcohort.report.summary` needs NumPy alone, and so do CSV files (`fedcohort.report.export`); the
-table needs rich (`fedcohort.report.table`), the HTML report plotly and jinja2
+table needs rich (`fedcohort.report.table`), the HTML report jinja2
 (`fedcohort.report.html`): each is imported by name. The figures of one paper are beside its study.
 """
 

@@ -62,9 +62,9 @@ def compare(
     rounds : int array, shape [T]
         The evaluated rounds that both have.
     ours, theirs : float array, shape [seeds, T]
-        The accuracy of each seed under both selectors, in the same order.
+        The score of each seed under both selectors, in the same order.
     target : float
-        The accuracy to reach.
+        The score to reach.
 
     Returns
     -------

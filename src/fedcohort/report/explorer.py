@@ -36,14 +36,17 @@ def explorer_data(store: Store, summaries: Sequence[Summary]) -> dict[str, Any]:
     -------
     dict
         ``federations``: by key, each client's place ``x``, ``y`` in [0, 1], main class and size,
-        label counts, and the kernel; ``views``: one a group, with its cohorts and their GEMD.
+        label counts, and the kernel; ``views``: one a group, with its cohorts and their GEMD;
+        ``missing``: why other groups have none, by their number.
     """
     federations: dict[str, dict[str, Any]] = {}
     views = []
+    missing: dict[int, str] = {}
     for number, summary in enumerate(summaries):
         config = summary.config
         arrays = store.federation(config)
-        if not summary.rounds or len(arrays["label_counts"]) > MOST_CLIENTS:
+        if reason := _why_missing(summary.rounds, *arrays["label_counts"].shape):
+            missing[number] = reason
             continue
         if config.federation_key not in federations:
             federations[config.federation_key] = federation_data(
@@ -59,7 +62,20 @@ def explorer_data(store: Store, summaries: Sequence[Summary]) -> dict[str, Any]:
                 "gemd": [rounded(record.gemd, 4) for record in rounds],
             }
         )
-    return {"federations": federations, "views": views}
+    return {"federations": federations, "views": views, "missing": missing}
+
+
+def _why_missing(rounds: int, clients: int, groups: int) -> str | None:
+    if not rounds:
+        return "There are no cohorts to show yet: no round is finished."
+    if not groups:
+        return "The targets have no classes, so that clients have no label mixtures to show."
+    if clients > MOST_CLIENTS:
+        return (
+            f"{clients:,} clients are too many to draw one by one: the explorer and the kernel show"
+            f" federations of up to {MOST_CLIENTS:,}."
+        )
+    return None
 
 
 def federation_data(

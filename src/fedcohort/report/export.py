@@ -17,6 +17,7 @@ from fedcohort.errors import MissingPackageError
 from fedcohort.files import replace_file
 from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
+from fedcohort.simulation.scores import score_column, score_of
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
@@ -61,15 +62,29 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
 
 def round_rows(store: Store) -> Iterator[Row]:
     """Yield every round of every run."""
-    for config in store.configs():
-        for row in rounds_of(store, config):
-            yield {"run": config.key, **row}
+    for config, row in rounds_of(store, store.configs()):
+        yield {"run": config.key, **row}
 
 
-def rounds_of(store: Store, config: RunConfig) -> Iterator[Row]:
-    """Yield every round of one run."""
-    for record in store.records(config.key):
-        yield dataclasses.asdict(record)
+def rounds_of(store: Store, configs: Sequence[RunConfig]) -> Iterator[tuple[RunConfig, Row]]:
+    """Yield every round of some runs, each with a column for every score that one of them has."""
+    scores = {config.key: score_of(store.facts(config.key)) for config in configs}
+    different = tuple(dict.fromkeys(scores.values()))
+    for config in configs:
+        for record in store.records(config.key):
+            row: Row = {}
+            for name, value in dataclasses.asdict(record).items():
+                part, _, what = name.partition("_")
+                if what == "score":
+                    row |= _scored(part, value, scores[config.key], different)
+                else:
+                    row[name] = value
+            yield config, row
+
+
+def _scored(part: str, value: float | None, score: str, scores: Iterable[str]) -> Row:
+    """Return the columns of some scores, of which all but one are empty."""
+    return {score_column(part, other): value if other == score else None for other in scores}
 
 
 def run_rows(store: Store) -> Iterator[Row]:
@@ -89,14 +104,16 @@ def run_rows(store: Store) -> Iterator[Row]:
 
 def summary_rows(store: Store) -> Iterator[Row]:
     """Yield one row per selector and setting, over its seeds."""
-    for summary in summarise(store, store.targets()):
+    summaries = summarise(store, store.targets())
+    scores = tuple(dict.fromkeys(summary.score for summary in summaries))
+    for summary in summaries:
         shown = shown_settings(summary.config, summary.participation.shape[1])
         settings = {name: v for name, v in shown.items() if name not in ("rounds", "seed")}
-        yield settings | summary_row(summary)
+        yield settings | summary_row(summary, scores)
 
 
-def summary_row(summary: Summary) -> Row:
-    """Return what one selector came to, as plain values."""
+def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
+    """Return what one selector came to, as plain values, with columns for all of `scores`."""
     interval = summary.interval
     return {
         "seeds": len(summary.seeds),
@@ -108,8 +125,8 @@ def summary_row(summary: Summary) -> Row:
         "interval_high": interval and interval.high,
         "median_rounds_to_target": median_rounds(summary),
         "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
-        "final_train_accuracy": _rounded(final(summary, "train")),
-        "final_test_accuracy": _rounded(final(summary, "test")),
+        **_scored("final_train", _rounded(final(summary, "train")), summary.score, scores),
+        **_scored("final_test", _rounded(final(summary, "test")), summary.score, scores),
         "gemd": _rounded(summary.gemd),
         "participation_variation": _rounded(summary.participation_variation),
         "bytes_to_target": summary.bytes_to_target,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
-import plotly.offline
 
 from fedcohort.errors import StoreError
 from fedcohort.files import replace_file
@@ -26,6 +25,7 @@ from fedcohort.report.summary import (
     Curve,
     Summary,
     Targets,
+    common_score,
     common_target,
     shown_settings,
     summarise,
@@ -58,6 +58,13 @@ _MOST_POINTS = 400
 _MOST_SETTINGS_LISTED = 6
 # More lines than this in a chart are hard to tell apart.
 _MOST_LINES = 8
+_EXPLAINED = {
+    "F1": "F1 is the harmonic mean of precision and recall, over all labels together.",
+    "R²": "R² is the share of the targets’ variance that the model explains, mean over the targets:"
+    " 1 is perfect, 0 is no better than the mean. Charts leave out what is below −1.",
+    "perplexity": "Perplexity is exp of the mean test loss: among how many tokens, equally likely,"
+    " the model is as much in doubt.",
+}
 
 
 def write_report(store: Store, path: str | Path, target: Targets) -> Path:
@@ -70,7 +77,7 @@ def write_report(store: Store, path: str | Path, target: Targets) -> Path:
     path : path-like
         The file to write; it appears whole or not at all.
     target : float, dict of float by run, or None
-        The training accuracy to count rounds and bytes to.
+        The training score to count rounds and bytes to.
 
     Returns
     -------
@@ -102,7 +109,7 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
     environment.globals |= {
         "words": wording,
         "mark": _interval_mark,
-        "leader": leader,
+        "leaders": leaders,
         "plain": plain,
         "rival": _rival,
         "goal_of": _goal,
@@ -111,7 +118,8 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
     for summary in summaries:
         panels.setdefault(summary.panel, []).append(summary)
     styles = selector_styles([s.label for s in summaries])
-    scripts = [plotly.offline.get_plotlyjs(), _source(environment, "report.js")]
+    scripts = [_source(environment, name) for name in ("charts.js", "report.js")]
+    score = common_score(summaries)
     return environment.get_template("report.html").render(
         headline=_headline(panels),
         about=_about(panels),
@@ -120,6 +128,9 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
         summaries=summaries,
         aimed=any(s.target is not None for s in summaries),
         goal=_goal(summaries),
+        score=score,
+        score_title=score[0].upper() + score[1:],
+        explained=[text for name, text in _EXPLAINED.items() if name in _words_used(summaries)],
         styles=styles,
         ticked=_ticked(list(styles)),
         classes=CLASSES,
@@ -162,6 +173,7 @@ def _data(
     ]
     return {
         "targets": [common_target(members) for members in panels.values()],
+        "scores": [common_score(members) for members in panels.values()],
         "panels": titles,
         "styles": styles,
         "groups": groups,
@@ -178,15 +190,27 @@ def _sorted_participation(summary: Summary) -> Any:
     return mean[np.linspace(0, len(mean) - 1, min(len(mean), _MOST_POINTS)).astype(int)]
 
 
-def leader(members: Sequence[Summary]) -> Summary:
-    """Return the group of a panel that is first at the target, or else the most accurate one."""
-    return min(members, key=lambda s: (s.arrival, -(wording.final(s, "train") or 0)))
+def leaders(members: Sequence[Summary]) -> list[Summary]:
+    """Return those of a panel that are first at the target, or else have the best score shown."""
+    first = min(s.arrival for s in members)
+    found = [s for s in members if s.rounds_to_target == first]
+    if found:
+        return found
+    finals = [wording.final(s, "train") for s in members]
+    best = max((score for score in finals if score is not None), default=None)
+    shown = wording.scored(best, members[0].score)
+    return [s for s in members if wording.final_score(s, "train") == shown]
 
 
 def plain(members: Sequence[Summary]) -> Sequence[Summary]:
     """Return a panel's selectors without their variants, if that leaves some to compare."""
     found = [s for s in members if s.label == s.selector]
     return found if len(found) > 1 else members
+
+
+def _words_used(summaries: Sequence[Summary]) -> set[str]:
+    perplexity = {"perplexity"} if any(s.test_perplexity for s in summaries) else set()
+    return {s.score for s in summaries} | perplexity
 
 
 def _about(panels: dict[str, list[Summary]]) -> str:
@@ -198,18 +222,18 @@ def _about(panels: dict[str, list[Summary]]) -> str:
     return f" in {len(panels)} settings of {datasets}"
 
 
-def _rival(members: Sequence[Summary], best: Summary) -> Summary | None:
-    """Return what the leader is named beside: its baseline, or else the next best."""
-    others = [s for s in members if s is not best]
-    if best.comparison is not None:
-        others = [s for s in others if s.label == best.comparison.baseline] or others
-    return leader(others) if others else None
+def _rival(members: Sequence[Summary], best: Sequence[Summary]) -> Summary | None:
+    """Return what the leaders are named beside: their baseline, or else the next best."""
+    others = [s for s in members if s not in best]
+    if (comparison := best[0].comparison) is not None:
+        others = [s for s in others if s.label == comparison.baseline] or others
+    return leaders(others)[0] if others else None
 
 
 def _goal(members: Sequence[Summary]) -> str:
-    """Return the target that groups share as a percentage, or words if they do not."""
-    shared = common_target(members)
-    return "the target" if shared is None else wording.percent(shared, 0)
+    """Return the target that groups share, or words if they do not."""
+    score, target = common_score(members), common_target(members)
+    return "the target" if target is None or score == "score" else wording.goal(target, score)
 
 
 def _headline(panels: dict[str, list[Summary]]) -> str:
@@ -218,12 +242,15 @@ def _headline(panels: dict[str, list[Summary]]) -> str:
         selectors = len({s.selector for members in panels.values() for s in members})
         return f"Who trains next? {_count(selectors, 'selector')}, {_count(len(panels), 'setting')}"
     (members,) = panels.values()
-    best = leader(members)
-    goal = wording.percent(target, 0)
+    first = leaders(members)
+    best = first[0]
+    goal = wording.goal(target, best.score)
     if best.rounds_to_target is None:
         return f"No selector reached {goal} within {_count(best.rounds, 'round')}"
-    other = _rival(members, best)
-    sentence = f"{best.label} reaches {goal} in {_count(best.rounds_to_target, 'round')}"
+    other = _rival(members, first)
+    names = " and ".join(s.label for s in first) if len(first) < 4 else f"{len(first)} selectors"
+    verb = "reaches" if len(first) == 1 else "reach"
+    sentence = f"{names} {verb} {goal} in {_count(best.rounds_to_target, 'round')}"
     if other is None:
         return sentence
     if other.rounds_to_target is None:
@@ -242,7 +269,7 @@ def _count(number: int, word: str) -> str:
 
 
 def _evaluation(summaries: Sequence[Summary]) -> str:
-    """Say how training accuracy was measured."""
+    """Say how the training score was measured."""
     whole = "measured on the whole training set."
     sizes = sorted({s.train_evaluated_on for s in summaries if s.train_on_subset})
     if not sizes:
@@ -289,7 +316,6 @@ def _versions(store: Store, summaries: Sequence[Summary]) -> dict[str, str]:
         "fedcohort": metadata.version("fedcohort"),
         "PyTorch": ", ".join(sorted(torch)),
         "NumPy": metadata.version("numpy"),
-        "plotly": metadata.version("plotly"),
         "Python": platform.python_version(),
     }
 

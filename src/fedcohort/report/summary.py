@@ -20,6 +20,7 @@ from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.scores import score_column, score_of
 from fedcohort.simulation.store_file import damaged
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Targets = float | Mapping[str, float | None] | None
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """An accuracy over the evaluated rounds.
+    """A score over the evaluated rounds.
 
     Attributes
     ----------
@@ -71,12 +72,17 @@ class Summary:
         Rounds that all seeds have.
     evaluated_rounds : int64 array, shape [T]
         Those among them, and round 0, after which the model was evaluated.
+    score : str
+        What the models are judged by: ``accuracy``, ``F1`` or ``R²``.
     train, test : Curve
-        Accuracy; `test` is None where the data set has no test part.
+        That score; `test` is None where the data set has no test part.
+    test_perplexity : float or None
+        Of next tokens: exp of the last test loss, mean over seeds.
     gemd, gemd_sd : float or None
-        Mean over rounds and seeds, and the standard deviation of single rounds.
+        Mean over rounds and seeds, and the standard deviation of single rounds; None where there
+        are no label mixtures.
     target : float or None
-        The training accuracy to reach.
+        The training score to reach.
     rounds_to_target : int or None
         Of the mean curve.
     interval : RoundsInterval or None
@@ -98,7 +104,7 @@ class Summary:
     left_out : int
         Updates that were not used, over all rounds and seeds.
     train_evaluated_on : int
-        Samples on which training accuracy was measured until the last round.
+        Samples on which the training score was measured until the last round.
     train_on_subset : bool
         Whether those are a stratified subset of the training set.
     device : str
@@ -117,8 +123,10 @@ class Summary:
     unfinished: int
     rounds: int
     evaluated_rounds: npt.NDArray[np.int64]
+    score: str
     train: Curve
     test: Curve | None
+    test_perplexity: float | None
     gemd: float | None
     gemd_sd: float | None
     target: float | None
@@ -154,7 +162,7 @@ def summarise(
     store : Store
         Where the runs are.
     target : float, dict of float by run, or None
-        The training accuracy to reach; None leaves out everything about a target.
+        The training score to reach; None leaves out everything about a target.
     configs : iterable of RunConfig, optional
         Runs to look at; all of the store if not given. Runs without a round are passed over.
 
@@ -195,6 +203,12 @@ def common_target(summaries: Iterable[Summary]) -> float | None:
     return found.pop() if len(found) == 1 else None
 
 
+def common_score(summaries: Iterable[Summary]) -> str:
+    """Return the score that all summaries share, or just ``score``."""
+    found = {summary.score for summary in summaries}
+    return found.pop() if len(found) == 1 else "score"
+
+
 def to_json(summaries: Sequence[Summary], target: float | None) -> dict[str, Any]:
     """Return summaries as the document that ``--json`` prints: plain values, None for unknown."""
     return {"target": target, "results": [_result(summary) for summary in summaries]}
@@ -209,8 +223,8 @@ def _summarise(
     rounds = min(found[config][-1].round for config in group.configs)
     runs = [[r for r in found[config] if r.round <= rounds] for config in group.configs]
     trained = [[r for r in run if r.round > 0] for run in runs]
-    evaluated, train = _curve(runs, "train_accuracy")
-    _, test = _curve(runs, "test_accuracy")
+    evaluated, train = _curve(runs, "train_score")
+    _, test = _curve(runs, "test_score")
     config = group.configs[0]
     facts = store.facts(config.key)
     clients = facts["clients"]
@@ -238,8 +252,10 @@ def _summarise(
         unfinished=sum(not store.is_done(c.key) for c in group.configs),
         rounds=rounds,
         evaluated_rounds=evaluated,
+        score=score_of(facts),
         train=train,
         test=test if test.mean.size else None,
+        test_perplexity=_perplexity(runs) if _has_perplexity(config, facts) else None,
         gemd=float(np.mean(gemds)) if gemds else None,
         gemd_sd=float(np.std(gemds)) if gemds else None,
         target=target,
@@ -278,6 +294,17 @@ def _resamples(seeds: int) -> npt.NDArray[np.int64]:
     """Return how often each seed is drawn in each resample, [resamples, seeds]."""
     share = np.full(seeds, 1 / seeds)
     return generator(0, "report bands").multinomial(seeds, share, size=_RESAMPLES)
+
+
+def _has_perplexity(config: RunConfig, facts: Mapping[str, Any]) -> bool:
+    return facts.get("task") == "next-token" and config.loss in ("auto", "cross-entropy")
+
+
+def _perplexity(runs: Sequence[Sequence[RoundRecord]]) -> float | None:
+    _, losses = _curve(runs, "test_loss")
+    # Beyond exp(100) no model is worse than another, and exp(710) is no number any more.
+    last = np.minimum(losses.seeds[:, -1:], 100)
+    return float(np.exp(last).mean()) if last.size else None
 
 
 def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.int64]:
@@ -338,6 +365,7 @@ def _compare(ours: Summary, theirs: Summary) -> Comparison | None:
 def _result(summary: Summary) -> dict[str, Any]:
     interval, comparison = summary.interval, summary.comparison
     promise = summary.config.promise
+    train = score_column("train", summary.score)
     return {
         "selector": summary.selector,
         "label": summary.label,
@@ -352,11 +380,13 @@ def _result(summary: Summary) -> dict[str, Any]:
         "rounds_to_target_interval": interval and [interval.low, interval.high],
         "rounds_to_target_by_seed": list(summary.rounds_to_target_by_seed),
         "evaluated_rounds": summary.evaluated_rounds.tolist(),
-        "train_accuracy": summary.train.mean.tolist(),
-        "train_accuracy_band": [summary.train.low.tolist(), summary.train.high.tolist()],
+        "score": summary.score,
+        train: summary.train.mean.tolist(),
+        f"{train}_band": [summary.train.low.tolist(), summary.train.high.tolist()],
         "train_evaluated_on": summary.train_evaluated_on,
         "train_on_subset": summary.train_on_subset,
-        "test_accuracy": summary.test and summary.test.mean.tolist(),
+        score_column("test", summary.score): summary.test and summary.test.mean.tolist(),
+        "test_perplexity": summary.test_perplexity,
         "gemd": summary.gemd,
         "gemd_sd": summary.gemd_sd,
         "bytes_to_target": summary.bytes_to_target,

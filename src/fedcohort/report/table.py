@@ -11,13 +11,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.report.summary import Summary, common_target
+from fedcohort.report.summary import Summary, common_score, common_target
 from fedcohort.report.wording import (
     MISSING,
     decimal,
-    final,
+    final_score,
+    goal,
     megabytes,
-    percent,
+    perplexity,
     rounds_interval,
     rounds_reached,
 )
@@ -75,16 +76,17 @@ class ResultsTable:
         return table
 
     def _columns(self, members: Sequence[Summary]) -> list[_Column]:
-        shared = common_target(members)
-        goal = "target" if shared is None else percent(shared, 0)
+        score = common_score(members)
+        target = goal(common_target(members), score)
         columns = [
             _Column("selector", "selector", lambda s: s.label),
-            _Column(f"rounds to {goal}", f"to {goal}", rounds_reached),
+            _Column(f"rounds to {target}", f"to {target}", rounds_reached),
             _Column("95 % interval", "95 %", rounds_interval, 3),
-            _Column("train accuracy", "train", lambda s: percent(final(s, "train"))),
-            _Column("test accuracy", "test", lambda s: percent(final(s, "test")), 4),
+            _Column(f"train {score}", "train", lambda s: final_score(s, "train")),
+            _Column(f"test {score}", "test", lambda s: final_score(s, "test"), 4),
+            _Column("test perplexity", "perpl.", lambda s: perplexity(s.test_perplexity), 4),
             _Column("GEMD", "GEMD", lambda s: decimal(s.gemd), 1),
-            _Column(f"MB to {goal}", "MB", lambda s: megabytes(s.bytes_to_target), 2),
+            _Column(f"MB to {target}", "MB", lambda s: megabytes(s.bytes_to_target), 2),
             _Column(
                 "part. variation",
                 "variation",
@@ -135,7 +137,9 @@ def _caption(members: Sequence[Summary]) -> str:
         notes.append(f"evaluated every {_span(every, 'round')}")
     sizes = sorted({s.train_evaluated_on for s in members if s.train_on_subset})
     if sizes:
-        notes.append(f"training accuracy on {_span(sizes, 'sample')} until the last round")
+        notes.append(
+            f"training {common_score(members)} on {_span(sizes, 'sample')} until the last round"
+        )
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):

@@ -11,6 +11,32 @@ def percent(value: float | None, digits: int = 1) -> str:
     return MISSING if value is None else f"{100 * value:.{digits}f} %"
 
 
+def scored(value: float | None, score: str, digits: int = 1) -> str:
+    """Return a score as people write it: accuracy as a percentage, others as plain numbers."""
+    if score == "accuracy":
+        return percent(value, digits)
+    return MISSING if value is None else f"{value:.{digits + 2}f}".replace("-", "−")
+
+
+def goal(target: float | None, score: str) -> str:
+    """Return a target as people write it; ``target`` if it is not known."""
+    if target is None:
+        return "target"
+    return percent(target, 0) if score == "accuracy" else f"{target:g}"
+
+
+def final_score(summary: Summary, part: str) -> str:
+    """Return the last mean score of ``train`` or ``test`` as people write it."""
+    return scored(final(summary, part), summary.score)
+
+
+def perplexity(value: float | None) -> str:
+    """Return a perplexity; that of a model that has gone astray has many digits."""
+    if value is None:
+        return MISSING
+    return f"{value:.2f}" if value < 1e6 else f"{value:.2g}"
+
+
 def megabytes(count: int | None) -> str:
     """Return bytes in MB with three significant digits or more."""
     if count is None:
@@ -49,7 +75,7 @@ def p_value(value: float) -> str:
 
 
 def final(summary: Summary, part: str) -> float | None:
-    """Return the last mean accuracy of ``train`` or ``test``."""
+    """Return the last mean score of ``train`` or ``test``."""
     curve = summary.train if part == "train" else summary.test
     return float(curve.mean[-1]) if curve is not None and curve.mean.size else None
 

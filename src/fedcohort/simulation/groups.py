@@ -63,7 +63,7 @@ class PartState:
     study, part : str
         Its names; both are empty for runs that no study names any more.
     target : float or None
-        The training accuracy its reports count rounds to.
+        The training score its reports count rounds to.
     runs, done, running : int
         All of them, those that are finished, and those that somebody works on.
     rounds, rounds_done : int

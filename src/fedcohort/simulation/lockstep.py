@@ -379,7 +379,7 @@ class Lockstep:
         for name, data in parts.items():
             if len(data[1]):
                 score, loss = self._trainer.evaluate(self._model, models, data, self._task)
-                scores |= {f"{name}_accuracy": score, f"{name}_loss": loss}
+                scores |= {f"{name}_score": score, f"{name}_loss": loss}
         return scores
 
     def _known(self, member: Member, assignment: Assignment) -> dict[str, Any]:

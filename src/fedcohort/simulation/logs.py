@@ -15,14 +15,14 @@ from typing import Any
 
 from fedcohort.errors import InvalidParameterError, MissingPackageError
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.scores import score_column
 from fedcohort.simulation.store import RoundRecord
 
-Log = Callable[[RunConfig, Sequence[RoundRecord]], None]
+Log = Callable[[RunConfig, Sequence[RoundRecord], str], None]
+"""Takes a run's configuration, its new rounds, and what its score is called."""
 
 _METRICS = (
-    "train_accuracy",
     "train_loss",
-    "test_accuracy",
     "test_loss",
     "gemd",
     "bytes_down",
@@ -45,15 +45,15 @@ def open_logs(targets: Sequence[str]) -> Iterator[Log]:
 
     Yields
     ------
-    callable
-        Takes a run's configuration and its new rounds.
+    Log
+        What is called after every save.
     """
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context(_open(target)) for target in targets]
 
-        def log(config: RunConfig, records: Sequence[RoundRecord]) -> None:
+        def log(config: RunConfig, records: Sequence[RoundRecord], score: str) -> None:
             for each in logs:
-                each(config, records)
+                each(config, records, score)
 
         yield log
 
@@ -81,14 +81,14 @@ def _tensorboard(folder: str) -> Iterator[Log]:
         raise MissingPackageError("--log tensorboard", "tensorboard", error) from error
     writers: dict[str, Any] = {}
 
-    def log(config: RunConfig, records: Sequence[RoundRecord]) -> None:
+    def log(config: RunConfig, records: Sequence[RoundRecord], score: str) -> None:
         if config.key not in writers:
             writers[config.key] = SummaryWriter(str(Path(folder) / run_name(config)))
         writer = writers[config.key]
         for record in records:
             if record.round == 0:
                 writer.add_text("settings", config.to_json())
-            for name, value in _values(record).items():
+            for name, value in _values(record, score).items():
                 writer.add_scalar(name, value, record.round)
         writer.flush()
         if records[-1].round == config.rounds:
@@ -117,7 +117,7 @@ def _mlflow(uri: str) -> Iterator[Log]:
         raise InvalidParameterError(f"--log mlflow:{uri} cannot be used ({error}).") from error
     runs: dict[str, str] = {}
 
-    def log(config: RunConfig, records: Sequence[RoundRecord]) -> None:
+    def log(config: RunConfig, records: Sequence[RoundRecord], score: str) -> None:
         if config.key not in runs:
             tag = f"tags.`fedcohort.run` = '{config.key}'"
             earlier = client.search_runs([experiment], tag)
@@ -126,7 +126,7 @@ def _mlflow(uri: str) -> Iterator[Log]:
         metrics = [
             Metric(name, value, now, record.round)
             for record in records
-            for name, value in _values(record).items()
+            for name, value in _values(record, score).items()
         ]
         for start in range(0, len(metrics), _MOST_METRICS):
             client.log_batch(runs[config.key], metrics[start : start + _MOST_METRICS])
@@ -150,6 +150,9 @@ def run_name(config: RunConfig) -> str:
     return f"{plain}-{config.key[:8]}"
 
 
-def _values(record: RoundRecord) -> dict[str, float]:
-    found = {name: getattr(record, name) for name in _METRICS}
+def _values(record: RoundRecord, score: str) -> dict[str, float]:
+    found = {
+        score_column("train", score): record.train_score,
+        score_column("test", score): record.test_score,
+    } | {name: getattr(record, name) for name in _METRICS}
     return {name: float(value) for name, value in found.items() if value is not None}

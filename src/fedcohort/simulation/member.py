@@ -58,7 +58,7 @@ class Member:
 
     def __post_init__(self) -> None:
         counts = self.federation.label_counts.sum(0)
-        self._everyone: NDArray[np.float64] = counts / counts.sum()
+        self._everyone: NDArray[np.float64] = counts / max(counts.sum(), 1)
         self.mean_size = float(self.federation.sizes.mean())
         told = Need.LABEL_COUNTS in self.selector.needs
         self.traffic = Traffic(
@@ -68,9 +68,10 @@ class Member:
         )
 
     def gemd(self, cohort: Cohort) -> float | None:
-        """Return how far a cohort's label mixture is from everyone's; None of nobody's."""
-        counts = self.federation.label_counts[cohort.ids]
-        return gemd_from(self._everyone, counts) if len(cohort) else None
+        """Return how far a cohort's label mixture is from everyone's; None where there is none."""
+        if not len(cohort) or not len(self._everyone):
+            return None
+        return gemd_from(self._everyone, self.federation.label_counts[cohort.ids])
 
     def hear(self, outcome: Outcome, updates: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
         """Tell the selector what came of a cohort, with the updates [n, d] of those in `mask`."""

@@ -4,10 +4,12 @@ Runs of one `RunConfig.lockstep_key` are taken seed by seed, so that a group hol
 some seeds: they share federations and profiles, and what is finished first is a fair comparison.
 """
 
+import copy
 import dataclasses
 import math
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +18,7 @@ from fedcohort.federation import Dataset
 from fedcohort.selection import Need
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.materials import Materials
+from fedcohort.training.inputs import prepare_inputs
 
 _FLOAT_BYTES = 4
 # More runs at once do not train faster, and an interruption would cost more of them.
@@ -146,15 +149,19 @@ def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
 def _activation_bytes(model: nn.Module, dataset: Dataset) -> int:
     """Return what one sample's pass through the model leaves in memory, about."""
     sizes: list[int] = []
-    hooks = [
-        module.register_forward_hook(lambda _m, _i, out: sizes.append(out.numel()))
-        for module in model.modules()
-        if not list(module.children())
-    ]
+
+    def measure(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        # A recurrent layer gives its states beside what it puts out.
+        first = outputs[0] if isinstance(outputs, tuple) else outputs
+        sizes.append(first.numel())
+
+    # A copy, since even a pass without gradients moves the running statistics of a BatchNorm.
+    own = copy.deepcopy(model).eval()
+    for module in own.modules():
+        if not list(module.children()):
+            module.register_forward_hook(measure)
     with torch.no_grad():
-        model(torch.zeros(1, *dataset.x_train.shape[1:]))
-    for hook in hooks:
-        hook.remove()
+        own(prepare_inputs(dataset.x_train[:1], dataset, standard=True))
     return _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS * sum(sizes)
 
 

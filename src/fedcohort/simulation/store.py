@@ -18,8 +18,9 @@ from fedcohort.simulation.store_file import Connection, check_store, create_stor
 
 FILE_NAME = "results.sqlite"
 RESUME = "what was saved before is whole; make room and give the same command again to resume."
-# Format 1 had no groups and no simulated time: its unfinished runs begin again.
-_FORMAT = 2
+# Format 1 had no groups and no simulated time: its unfinished runs begin again. Up to format 2
+# every score was called accuracy.
+_FORMAT = 3
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS federations (federation TEXT PRIMARY KEY, arrays BLOB NOT NULL) STRICT;
@@ -29,7 +30,7 @@ CREATE TABLE IF NOT EXISTS runs (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS rounds (
     run TEXT NOT NULL REFERENCES runs, round INTEGER NOT NULL,
-    train_accuracy REAL, train_loss REAL, test_accuracy REAL, test_loss REAL, gemd REAL,
+    train_score REAL, train_loss REAL, test_score REAL, test_loss REAL, gemd REAL,
     cohort TEXT NOT NULL, left_out TEXT NOT NULL,
     bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
     elapsed REAL NOT NULL, seconds REAL NOT NULL, selection_seconds REAL NOT NULL,
@@ -63,8 +64,9 @@ class RoundRecord:
 
     Attributes
     ----------
-    train_accuracy, train_loss, test_accuracy, test_loss : float or None
-        Of the global model after the round; None where it was not evaluated.
+    train_score, train_loss, test_score, test_loss : float or None
+        Of the global model after the round; None where it was not evaluated. The run's facts say
+        which score it is.
     gemd : float or None
         How far the cohort's label mixture is from everyone's; None for round 0.
     cohort, left_out : tuple of int
@@ -78,9 +80,9 @@ class RoundRecord:
     """
 
     round: int
-    train_accuracy: float | None = None
+    train_score: float | None = None
     train_loss: float | None = None
-    test_accuracy: float | None = None
+    test_score: float | None = None
     test_loss: float | None = None
     gemd: float | None = None
     cohort: tuple[int, ...] = ()
@@ -168,6 +170,11 @@ class Store:
             columns = [row[1] for row in self.db.execute("PRAGMA table_info(rounds)")]
             if "elapsed" not in columns:
                 self.db.execute("ALTER TABLE rounds ADD COLUMN elapsed REAL NOT NULL DEFAULT 0")
+            for part in ("train", "test"):
+                if f"{part}_accuracy" in columns:
+                    self.db.execute(
+                        f"ALTER TABLE rounds RENAME COLUMN {part}_accuracy TO {part}_score"
+                    )
             self.db.execute(f"PRAGMA user_version={_FORMAT}")
 
     def close(self) -> None:
@@ -280,7 +287,7 @@ class Store:
             raise damaged(self.path, f"a run's settings: {error}") from error
 
     def targets(self) -> dict[str, float | None]:
-        """Return the target accuracy of each run that a study gave one, by its key."""
+        """Return the target score of each run that a study gave one, by its key."""
         query = "SELECT run, target FROM parts WHERE target IS NOT NULL ORDER BY place DESC"
         return dict(self.db.execute(query).fetchall())
 

@@ -2,154 +2,113 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const narrow = matchMedia("(max-width: 40rem)");
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const all = (query, root = document) => [...root.querySelectorAll(query)];
   const one = (query, root = document) => root.querySelector(query);
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (label) => data.styles[label][dark.matches ? "dark" : "light"];
-  const faded = (hex, alpha) => hex + Math.round(alpha * 255).toString(16).padStart(2, "0");
+  const { svg } = charts;
   const shown = () => new Set(all("[name=shown]:checked").map((box) => box.value));
   const state = { part: "train", panel: 0, round: 1, selectors: [] };
 
   // -- charts ------------------------------------------------------------------------------
 
-  // Without a pointer that hovers, Plotly's buttons would always lie over the curves.
-  const hovers = matchMedia("(hover: hover)").matches;
-  const config = { responsive: true, displaylogo: false, displayModeBar: hovers ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const say = (score) => score === "accuracy" ? charts.percent : charts.plain;
+  const inPanel = (panel) => data.groups.filter((g) => g.panel === panel && shown().has(g.label));
 
-  function layout(extra) {
-    const axis = { gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true, fixedrange: narrow.matches };
-    const base = {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, autosize: true,
-      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: css("--soft") },
-      margin: { l: 8, r: 12, t: 8, b: 8 }, hovermode: "x unified",
-      hoverlabel: { bgcolor: css("--surface"), bordercolor: css("--line"), font: { color: css("--ink") } },
-      modebar: { color: css("--soft"), activecolor: css("--accent"), bgcolor: "rgba(0,0,0,0)" },
-    };
-    return { ...base, ...extra, xaxis: { ...axis, ...extra.xaxis }, yaxis: { ...axis, ...extra.yaxis } };
-  }
-
-  const draw = (div, traces, extra) => Plotly.react(div, traces, layout(extra), config);
-
-  const charts = {
+  const plots = {
     curves(div) {
-      const visible = shown();
-      const groups = data.groups.filter((g) => g.panel === Number(div.dataset.panel) && visible.has(g.label) && g[state.part]);
-      const traces = [];
-      for (const g of groups) {
-        const c = g[state.part];
-        traces.push({
-          x: [...g.rounds, ...[...g.rounds].reverse()], y: [...c.high, ...[...c.low].reverse()], type: "scatter", mode: "lines",
-          fill: "toself", fillcolor: faded(colour(g.label), 0.16), line: { width: 0 }, hoverinfo: "skip",
-        });
-      }
-      for (const g of groups) {
-        const band = g[state.part].low.map((low, i) => [low, g[state.part].high[i]]);
-        traces.push({
-          x: g.rounds, y: g[state.part].mean, customdata: band, name: g.label, type: "scatter", mode: "lines",
-          line: { color: colour(g.label), width: 2.5, dash: data.styles[g.label].dash },
-          hovertemplate: "%{y:.1%} (%{customdata[0]:.1%} to %{customdata[1]:.1%})",
-        });
-        if (state.part === "train" && g.reached !== null) {
-          const at = g.rounds.indexOf(g.reached);
-          traces.push({
-            x: [g.reached], y: [g.train.mean[at]], type: "scatter", mode: "markers", hoverinfo: "skip",
-            marker: { color: colour(g.label), size: 11, line: { color: css("--surface"), width: 2 } },
-          });
-        }
-      }
-      const target = data.targets[Number(div.dataset.panel)];
-      const goal = target !== null && state.part === "train";
-      draw(div, traces, {
-        xaxis: { title: { text: "round" }, rangemode: "tozero" },
-        yaxis: { tickformat: ".0%", title: { text: state.part === "train" ? "training accuracy" : "test accuracy" } },
-        shapes: goal ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: target, y1: target, line: { color: css("--soft"), width: 1.5, dash: "dot" } }] : [],
+      const panel = Number(div.dataset.panel), score = data.scores[panel], words = say(score);
+      const training = state.part === "train";
+      const series = inPanel(panel).filter((g) => g[state.part]).map((g) => ({
+        label: g.label, style: data.styles[g.label], x: g.rounds, y: g[state.part].mean, low: g[state.part].low, high: g[state.part].high,
+        mark: training && g.reached !== null ? g.rounds.indexOf(g.reached) : null,
+      }));
+      charts.lines(div, series, {
+        x: { title: "round", whole: true },
+        // A model that has learned nothing yet can be so bad that nothing else would be seen.
+        y: { title: `${training ? "training" : "test"} ${score}`, percent: score === "accuracy", floor: -1 },
+        rule: training ? data.targets[panel] : null,
+        say: (s, i) => `${words(s.y[i])} (${words(s.low[i])} to ${words(s.high[i])})`,
       });
     },
-    gemd: (div) => bars(div, "gemd", "GEMD", "gemd_sd"),
-    variation: (div) => bars(div, "variation", ""),
-    megabytes: (div) => bars(div, "megabytes", "MB"),
+    gemd: (div) => bars(div, "gemd", "gemd_sd"),
+    variation: (div) => bars(div, "variation"),
+    megabytes: (div) => bars(div, "megabytes"),
     participation(div) {
-      const visible = shown();
-      const groups = data.groups.filter((g) => g.panel === state.panel && visible.has(g.label));
-      const traces = groups.map((g) => ({
-        x: g.participation.map((_, i) => i / Math.max(1, g.participation.length - 1)), y: g.participation, name: g.label, type: "scatter", mode: "lines",
-        line: { color: colour(g.label), width: 2.5, dash: data.styles[g.label].dash }, hovertemplate: "%{y:.1f} rounds",
+      const series = inPanel(state.panel).map((g) => ({
+        label: g.label, style: data.styles[g.label], y: g.participation,
+        x: g.participation.map((_, i) => i / Math.max(1, g.participation.length - 1)),
       }));
-      draw(div, traces, {
-        xaxis: { tickformat: ".0%", title: { text: "share of clients" } }, yaxis: { rangemode: "tozero", title: { text: "rounds" } },
+      charts.lines(div, series, {
+        x: { title: "share of clients", percent: true }, y: { title: "rounds", zero: true, whole: true },
+        say: (s, i) => `${s.y[i].toFixed(1)} rounds`,
       });
     },
     kernel(div) {
-      const federation = federationOf(viewsOf(state.panel)[0]);
+      const [view] = viewsOf(state.panel);
+      const federation = federationOf(view);
       const kernel = federation && federation.kernel;
       div.hidden = !kernel;
       one("[data-no-kernel]").hidden = Boolean(kernel);
+      one("[data-no-kernel]").textContent = view ? "No selector in this setting asked for profiles, so there is no kernel to show." : missing();
       if (!kernel) return;
       const main = kernel.clients.map((c) => federation.main[c]);
-      const ticks = [...new Set(main)];
-      const middle = ticks.map((t) => (main.indexOf(t) + main.lastIndexOf(t)) / 2);
-      const names = kernel.clients.map((c, i) => `client ${c} (class ${main[i]})`);
-      const ground = css("--surface");
-      const scale = dark.matches
-        ? [[0, ground], [0.5, "#1d5a86"], [1, "#d6efff"]]
-        : [[0, "#ffffff"], [0.5, "#6fb3d9"], [1, "#062a4a"]];
-      const lines = ticks.slice(1).flatMap((t) => {
-        const at = main.indexOf(t) - 0.5;
-        const line = { color: css("--line"), width: 1 };
-        const end = main.length - 0.5;
-        return [
-          { type: "line", x0: at, x1: at, y0: -0.5, y1: end, line },
-          { type: "line", y0: at, y1: at, x0: -0.5, x1: end, line },
-        ];
+      const name = (i) => `client ${kernel.clients[i]} (class ${main[i]})`;
+      charts.heat(div, kernel.percent.map((row) => row.map((v) => v / 100)), {
+        groups: [...new Set(main)].map((k) => [k, main.indexOf(k), main.lastIndexOf(k)]),
+        title: "clients by main class",
+        scale: dark.matches ? [[22, 29, 38], [29, 90, 134], [214, 239, 255]] : [[255, 255, 255], [111, 179, 217], [6, 42, 74]],
+        say: (i, j) => `${name(i)} and ${name(j)}: ${(kernel.percent[i][j] / 100).toFixed(2)}`,
       });
-      const axis = { tickvals: middle, ticktext: ticks.map(String), showgrid: false, title: { text: "clients by main class" }, constrain: "domain" };
-      draw(div, [{
-        type: "heatmap", z: kernel.percent.map((row) => row.map((v) => v / 100)), zmin: 0, zmax: 1, colorscale: scale,
-        text: names.map((a) => names.map((b) => `${a} and ${b}`)), hovertemplate: "%{text}: %{z:.2f}<extra></extra>",
-        colorbar: { thickness: 12, outlinewidth: 0, title: { text: "S" } },
-      }], { hovermode: "closest", xaxis: axis, yaxis: { ...axis, autorange: "reversed", scaleanchor: "x" }, shapes: lines });
     },
   };
 
-  function bars(div, field, title, spread) {
-    const visible = shown();
-    const labels = Object.keys(data.styles).filter((label) => visible.has(label));
-    const alone = data.panels.length === 1;
-    const number = (value) => value === null ? "–" : value.toPrecision(3);
-    const traces = labels.map((label) => {
-      const groups = data.groups.filter((g) => g.label === label);
-      return {
-        type: "bar", name: label, x: groups.map((g) => alone ? `${label}<br><b>${number(g[field])}</b>` : data.panels[g.panel].replace(", ", "<br>")),
-        y: groups.map((g) => g[field]), width: alone ? 0.6 : undefined, marker: { color: colour(label) }, hovertemplate: `%{y:.3f}<extra>${label}</extra>`,
-        error_y: spread ? { type: "data", array: groups.map((g) => g[spread]), arrayminus: groups.map((g) => Math.min(g[spread], g[field])), color: css("--soft"), thickness: 1.3, width: 4 } : undefined,
-      };
-    });
-    draw(div, traces, {
-      hovermode: "closest", barmode: alone ? "overlay" : "group", bargap: 0.3,
-      xaxis: { type: "category", showgrid: false, tickangle: 0 }, yaxis: { rangemode: "tozero", title: { text: title } },
-    });
+  function bars(div, field, spread) {
+    const groups = data.panels.map((title, panel) => ({
+      title,
+      rows: inPanel(panel).map((g) => ({ label: g.label, style: data.styles[g.label], value: g[field], spread: spread && g[spread] })),
+    }));
+    charts.bars(div, groups, (value) => value.toFixed(value < 10 ? 3 : 1));
   }
 
-  const drawAll = () => all("[data-plot]").forEach((div) => charts[div.dataset.plot](div));
+  const drawAll = () => all("[data-plot]").forEach((div) => plots[div.dataset.plot](div));
+
+  // -- tables ------------------------------------------------------------------------------
+
+  /** Let a click or a key on a heading order the rows below it by their data-value. */
+  function sortable(table) {
+    const body = one("tbody", table);
+    const value = (row, column) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+    all("thead th:not([data-fixed])", table).forEach((heading) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...heading.childNodes);
+      heading.append(button);
+      button.addEventListener("click", () => {
+        const down = heading.getAttribute("aria-sort") === "ascending";
+        all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
+        heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const column = heading.cellIndex, sign = down ? -1 : 1;
+        const compare = column ? (a, b) => a - b : (a, b) => a.localeCompare(b);
+        // What is not known comes last in either order.
+        body.append(...[...body.rows].sort((one, other) => {
+          const [a, b] = [value(one, column), value(other, column)];
+          return (a === "") - (b === "") || sign * compare(a, b);
+        }));
+      });
+    });
+  }
+  all("table").forEach(sortable);
 
   // -- cohort explorer ---------------------------------------------------------------------
 
   const { federations, views } = data.explorer;
   const viewsOf = (panel) => views.filter((v) => data.groups[v.group].panel === panel);
   const federationOf = (view) => view && federations[view.federation];
+  const missing = () => data.explorer.missing[data.groups.findIndex((g) => g.panel === state.panel)];
   const labelOf = (view) => data.groups[view.group].label;
   const classColour = (k) => `var(--class-${k % 10})`;
   const explorer = one("[data-explorer]");
   const slider = one("#round");
-
-  function svg(name, attributes, parent) {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-    if (parent) parent.append(element);
-    return element;
-  }
 
   function build() {
     const here = viewsOf(state.panel);
@@ -160,8 +119,13 @@
     const box = one(".views", explorer);
     box.replaceChildren(...state.selectors.map((label, i) => view(labels, label, i)));
     one("[data-empty]").hidden = here.length > 0;
-    one(".controls", explorer).hidden = here.length === 0;
-    if (!here.length) return;
+    one(".slider", explorer).hidden = here.length === 0;
+    one("[data-text=kernel]").textContent = data.panels[state.panel];
+    if (!here.length) {
+      play(false);
+      one("[data-empty]").textContent = missing();
+      return;
+    }
     one("[data-text=from]").textContent = federationOf(here[0]).from === "profiles" ? "profile (first two principal components)" : "label mixture (first two principal components)";
     one("[data-text=kernel]").textContent = `${data.panels[state.panel]}, seed ${here[0].seed}`;
     slider.max = Math.max(...here.map((v) => v.cohorts.length));
@@ -254,9 +218,10 @@
       const [x, y] = at(t);
       now.setAttribute("cx", x);
       now.setAttribute("cy", y);
-      one(".gemd b", card).textContent = v.gemd[t].toFixed(2);
+      const gemd = v.gemd[t] === null ? "–" : v.gemd[t].toFixed(2);
+      one(".gemd b", card).textContent = gemd;
       card.dataset.cohort = [...lit].sort((a, b) => a - b).join(" ");
-      return `${labelOf(v)}: GEMD ${v.gemd[t].toFixed(2)}, ${lit.size} clients`;
+      return `${labelOf(v)}: GEMD ${gemd}, ${lit.size} clients`;
     };
   }
 
@@ -287,8 +252,12 @@
   all("[name=part]").forEach((input) => input.addEventListener("change", () => { state.part = input.value; drawAll(); }));
   all("[name=shown]").forEach((input) => input.addEventListener("change", drawAll));
   dark.addEventListener("change", drawAll);
-  narrow.addEventListener("change", drawAll);
   build();
   drawAll();
+  let drawnAt = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth !== drawnAt) drawAll();
+    drawnAt = innerWidth;
+  });
   document.documentElement.dataset.ready = "true";
 })();

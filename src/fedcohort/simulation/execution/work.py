@@ -11,6 +11,7 @@ from fedcohort.simulation.kept_models import keep_models
 from fedcohort.simulation.logs import Log
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.progress import Progress
+from fedcohort.simulation.scores import score_of
 from fedcohort.simulation.store import Store
 
 
@@ -66,5 +67,6 @@ def save_chunk(
     if work.keep_models:
         keep_models(claims.store.folder, chunk.models)
     claims.save(claim, chunk.records, chunk.states, seconds)
+    score = score_of(claims.store.facts(claim.configs[0].key))
     for config in claim.configs:
-        log(config, chunk.records[config.key])
+        log(config, chunk.records[config.key], score)

@@ -86,7 +86,7 @@ def test_a_run_without_a_compiler_has_the_same_result_up_to_rounding(monkeypatch
     assert without.facts()[0]["trainer"] == "per client"
     for one, other in zip(records, others, strict=True):
         assert one.cohort == other.cohort
-        assert one.test_accuracy == pytest.approx(other.test_accuracy, abs=0.01)
+        assert one.test_score == pytest.approx(other.test_score, abs=0.01)
     for name, values in with_compiler.parameters.items():
         assert torch.allclose(values, without.parameters[name], rtol=0, atol=1e-4)
 
