@@ -51,7 +51,7 @@ def test_what_is_off_goes_without_saying():
 
 
 def test_data_that_were_replaced_are_shown_apart():
-    old = RunConfig(dataset="my.npz", selector="fedavg", content="aaaaaaaaaaaaaaaa")
+    old = RunConfig(dataset="my.npz", skew="natural", selector="fedavg", content="aaaaaaaaaaaaaaaa")
     new = dataclasses.replace(old, content="bbbbbbbbbbbbbbbb")
     assert names([old, new]) == [
         ("my.npz, its own clients, content aaaaaa", "fedavg"),
@@ -68,4 +68,4 @@ def test_titles():
     assert panel_title("fashion-mnist", "H") == "Fashion-MNIST, ξ = H"
     assert panel_title("digits", "dirichlet:0.1") == "Digits, Dirichlet(0.1)"
     assert panel_title("digits", "iid") == "Digits, IID"
-    assert panel_title("some/folder/mine.npz", "1") == "mine.npz, its own clients"
+    assert panel_title("some/folder/mine.npz", "natural") == "mine.npz, its own clients"

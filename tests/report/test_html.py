@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -123,11 +122,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(store, tmp_path, monkey
     path = tmp_path / "report.html"
     path.write_text("old")
 
-    def full_disk(self, *_args, **_kwargs):
-        self.touch()
+    def full_disk(_handle):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full_disk)
+    monkeypatch.setattr("fedcohort.files.os.fsync", full_disk)
     with pytest.raises(StoreError, match="cannot be written"):
         write_report(store, path, 0.3)
     assert path.read_bytes() == b"old"
