@@ -12,12 +12,16 @@ test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest
 
 # For the loop of writing and trying, below two minutes on two cores: no process, browser, training
-# of minutes or tutorial. Folders and files that need one of these are named here, single tests are
-# marked `slow`.
+# of minutes or tutorial. Folders, files and tests that need one of these are named here, or marked
+# `slow`.
 SLOW := tests/e2e tests/flower tests/fuzz tests/simulation tests/training tests/studies \
 	tests/report/test_browser.py tests/docs/test_tutorials.py
+SLOW_TESTS := tests/federation/test_skew.py::test_the_default_size_is_the_largest_feasible_one \
+	tests/dpp/test_elementary.py::test_large_spectrum \
+	tests/metrics/test_convergence.py::test_the_interval_covers_the_truth
 test-quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" $(addprefix --ignore=,$(SLOW))
+	$(BIN)/python -m pytest -m "not slow" $(addprefix --ignore=,$(SLOW)) \
+		$(addprefix --deselect=,$(SLOW_TESTS))
 
 # Which lines of src no test reaches; processes that tests start are not counted.
 coverage: $(VENV)/.dev

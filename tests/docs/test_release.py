@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import fedcohort
+from fedcohort import list_selectors, selector_class
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,14 +23,8 @@ def test_the_version_stands_in_the_package_alone():
 
 def test_every_selector_has_a_page_in_the_site():
     pages = (ROOT / "mkdocs.yml").read_text()
-    from fedcohort import list_selectors
-    from fedcohort.selection.registry import selector_class
-
-    own = [
-        name
-        for name in list_selectors()
-        if selector_class(name).__module__.startswith("fedcohort.")
-    ]
+    classes = {name: selector_class(name) for name in list_selectors()}
+    own = [name for name, kind in classes.items() if kind.__module__.startswith("fedcohort.")]
     assert own
     for name in own:
         assert f"selectors/{name}.md" in pages
