@@ -1,15 +1,31 @@
-# `make demo` and `make test` set themselves up: all they need is Python 3.11 or newer.
+# Every target sets itself up: all that is needed is Python 3.11 or newer.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint fuzz flower-versions clean
+.PHONY: demo test test-quick coverage lint docs docs-serve tables dist fuzz flower-versions clean
 
 demo: $(VENV)/.sim
 	$(BIN)/fedcohort demo
 
 test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest
+
+# For the loop of writing and trying, below two minutes on two cores: no process, browser, training
+# of minutes or tutorial. Folders, files and tests that need one of these are named here, or marked
+# `slow`.
+SLOW := tests/e2e tests/flower tests/fuzz tests/simulation tests/training tests/studies \
+	tests/report/test_browser.py tests/docs/test_tutorials.py
+SLOW_TESTS := tests/federation/test_skew.py::test_the_default_size_is_the_largest_feasible_one \
+	tests/dpp/test_elementary.py::test_large_spectrum \
+	tests/metrics/test_convergence.py::test_the_interval_covers_the_truth
+test-quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow" $(addprefix --ignore=,$(SLOW)) \
+		$(addprefix --deselect=,$(SLOW_TESTS))
+
+# Which lines of src no test reaches; processes that tests start are not counted.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -26,6 +42,28 @@ flower-versions: $(VENV)/.dev
 	        --ignore tests/flower/test_processes.py --ignore tests/flower/test_apps.py || exit 1; \
 	done
 
+# The site: tutorials are run when they or the package changed, warnings are errors, links are checked.
+TUTORIALS := $(patsubst docs/tutorials/%.py,build/tutorials/%.md,$(wildcard docs/tutorials/*.py))
+docs: $(VENV)/.docs $(TUTORIALS)
+	$(BIN)/python docs/tools/tables.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/tools/check_site.py build/site
+	@echo "The site is in build/site: open build/site/index.html"
+
+docs-serve: $(VENV)/.docs $(TUTORIALS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+build/tutorials/%.md: docs/tutorials/%.py docs/tools/tutorials.py $(shell find src -name '*.py') | $(VENV)/.docs
+	$(BIN)/python docs/tools/tutorials.py $< --to build/tutorials
+
+# Tables of pages anew from the files of their numbers.
+tables:
+	$(PYTHON) docs/tools/tables.py
+
+dist: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build
+	$(BIN)/python -m build --outdir dist
+
 # For a night: 240,000 inputs that nobody would send, by two engines (CASES= for another number).
 CASES ?= 240000
 fuzz: $(VENV)/.dev
@@ -33,7 +71,7 @@ fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/run.py --cases $(CASES)
 
 # The stamps are made anew when what they were installed from changes.
-$(VENV)/.sim $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt
+$(VENV)/.sim $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	touch $@

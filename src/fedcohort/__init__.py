@@ -34,7 +34,7 @@ from fedcohort.selection import (
 if TYPE_CHECKING:
     from fedcohort.api import Results, simulate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AFL",
