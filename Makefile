@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint fuzz clean
+.PHONY: demo test lint fuzz flower-versions clean
 
 demo: $(VENV)/.sim
 	$(BIN)/fedcohort demo
@@ -16,8 +16,18 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# For a night: 120,000 inputs that nobody would send, by two engines (CASES= for another number).
-CASES ?= 120000
+# The Flower tests that start no process, with other versions of Flower where they install.
+FLOWERS ?= 1.40.0 1.42.0
+flower-versions: $(VENV)/.dev
+	for version in $(FLOWERS); do \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	        --target $(VENV)/flwr-$$version flwr==$$version || continue; \
+	    PYTHONPATH=$(VENV)/flwr-$$version $(BIN)/python -m pytest tests/flower tests/engines \
+	        --ignore tests/flower/test_processes.py --ignore tests/flower/test_apps.py || exit 1; \
+	done
+
+# For a night: 240,000 inputs that nobody would send, by two engines (CASES= for another number).
+CASES ?= 240000
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python tests/fuzz/run.py --cases $(CASES)

@@ -172,11 +172,12 @@ def closeness_on_mnist(clients: int = 2000) -> dict[str, dict[str, float]]:
     from fedcohort.metrics import gemd_of_cohorts
     from fedcohort.profiles import fc1_profiles
     from fedcohort.training.models import build_model
+    from fedcohort.training.task import classification
 
     dataset = load_dataset("mnist")
     federation = build_federation(dataset, skew="1", clients=clients)
     inputs = torch.from_numpy(dataset.x_train).float() / dataset.scale
-    model = build_model("cnn", tuple(inputs.shape[1:]), dataset.classes, seed=0)
+    model = build_model("cnn", dataset, classification(dataset.classes), seed=0)
     partition = federation.partition
     profiles = fc1_profiles(
         model, inputs, torch.from_numpy(partition.indices), torch.from_numpy(partition.sizes)

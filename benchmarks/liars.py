@@ -1,7 +1,8 @@
-"""What liars may send in the place of their profile, to test selectors with.
+"""What liars may send in the place of their profile or their size, to test selectors with.
 
 Each attack takes honest profiles [C, Q], the rows of the liars and a generator, and returns the
-profiles that the server gets. The liars' data stay what they are: that is the point of lying.
+profiles that the server gets; `claimed` does so for sizes. The liars' data stay what they are: that
+is the point of lying.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,6 +61,17 @@ def swapped(profiles: Floats, liars: Rows, rng: np.random.Generator) -> Floats:
     models = honest[rng.choice(len(honest), len(liars), replace=False)]
     noise = rng.normal(size=models.shape) / np.sqrt(2 * models.shape[1])
     return _replaced(profiles, liars, models + usual_distance(honest) * noise)
+
+
+def claimed(factor: float) -> Callable[[Floats, Rows], Floats]:
+    """Claim to hold `factor` times as many samples; sizes [C] and liars to claimed sizes [C]."""
+
+    def attack(sizes: Floats, liars: Rows) -> Floats:
+        said = sizes.copy()
+        said[liars] *= factor
+        return said
+
+    return attack
 
 
 def usual_distance(profiles: Floats) -> float:

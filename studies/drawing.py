@@ -16,8 +16,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from fedcohort.errors import FedcohortError, InvalidInputError
+from fedcohort.files import replace_file
 from fedcohort.report.export import Row, write_csv
-from fedcohort.report.files import whole_file
 from fedcohort.report.summary import Summary, summarise
 from fedcohort.simulation import Store
 
@@ -143,7 +143,7 @@ def draw(
         figure = drawing()
         for ending in formats:
             paths.append(folder / f"{name}.{ending}")
-            with whole_file(paths[-1]) as file:
+            with replace_file(paths[-1]) as file:
                 metadata = _UNDATED.get(ending, {})
                 figure.savefig(file, format=ending, dpi=200, bbox_inches="tight", metadata=metadata)
     return paths

@@ -132,7 +132,7 @@ def _accuracy(summaries: Sequence[Summary]) -> Figure:
             axis.set_visible(bool(here))
             _draw(axis, [_Line(s, _name(s.label), **_look(styles[s.label])) for s in here])
             letter = next(letters, "")
-            axis.set_title(f"({letter}) {skew_title(dataset, skew)}, {dataset_title(dataset)}")
+            axis.set_title(f"({letter}) {skew_title(skew)}, {dataset_title(dataset)}")
             if row == len(datasets) - 1:
                 axis.set_xlabel("training rounds")
         axes[row, 0].set_ylabel("accuracy")
@@ -162,7 +162,7 @@ def _gemd(summaries: Sequence[Summary]) -> Figure:
             axis.bar(
                 at, values, width, color=styles[label]["light"], hatch=hatch, label=_name(label)
             )
-        axis.set_xticks(range(len(skews)), [skew_title(dataset, skew) for skew in skews])
+        axis.set_xticks(range(len(skews)), [skew_title(skew) for skew in skews])
         axis.set_title(dataset_title(dataset))
         axis.grid(axis="y")
         axis.set_axisbelow(True)

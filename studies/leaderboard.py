@@ -28,7 +28,7 @@ from drawing import (
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from fedcohort.report.grouping import dataset_title, skew_title
+from fedcohort.report.grouping import dataset_title, skew_of, skew_title
 from fedcohort.report.summary import Summary
 from fedcohort.report.wording import rounds_reached
 
@@ -128,7 +128,7 @@ def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
 
 def condition_title(config: RunConfig) -> str:
     """Say what is hard about a setting, such as ``ξ = 1, 30 % drop out``."""
-    words = [skew_title(config.dataset, config.skew)]
+    words = [skew_title(skew_of(config))]
     if config.size_spread:
         words.append("unequal sizes")
     if config.dropout:

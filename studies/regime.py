@@ -32,7 +32,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from fedcohort.randomness import generator
-from fedcohort.report.grouping import panel_title
+from fedcohort.report.grouping import panel_title, skew_of
 from fedcohort.report.palette import selector_styles
 from fedcohort.report.summary import Summary
 
@@ -185,7 +185,8 @@ def regime_figure(found: Sequence[Gain]) -> Figure:
     _rounds(axes[-1], shown, colours)
     config = shown[0].config
     figure.suptitle(
-        f"{panel_title(config.dataset, config.skew)}: what {SELECTOR} gains, by training setting",
+        f"{panel_title(config.dataset, skew_of(config))}: what {SELECTOR} gains, by training"
+        " setting",
         fontsize=9,
     )
     return figure

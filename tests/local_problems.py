@@ -6,6 +6,7 @@ import dataclasses
 import torch
 
 from fedcohort.training.problem import Jobs, LocalProblem
+from fedcohort.training.task import classification
 
 SIZES = (13, 27, 20, 30)
 
@@ -30,7 +31,7 @@ def four_clients(model, shape, work, *, classes=10, sizes=SIZES, dtype=torch.flo
     pool = torch.randperm(total, generator=generator)
     first = {name: values.detach() for name, values in model.named_parameters()}
     stacked = {name: torch.stack([values, 0.9 * values]) for name, values in first.items()}
-    problem = LocalProblem(model, stacked, jobs, (x, y), pool, work)
+    problem = LocalProblem(model, stacked, jobs, (x, y), pool, work, classification(classes))
     return problem if dtype == torch.float32 else in_double(problem)
 
 

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedcohort.training.models import build_model
+from fedcohort.references import load_reference
+from fedcohort.training.models import MODELS
 
 
 class WideCNN(nn.Module):
@@ -75,7 +76,8 @@ class Task:
         return cls(**arrays, state=torch.load(folder / "state.pt"), **rest)
 
     def make_model(self):
-        model = build_model(self.model, self.x.shape[1:], 10, 0)
+        factory = load_reference(self.model, "model") if ":" in self.model else MODELS[self.model]
+        model = factory(tuple(self.x.shape[1:]), 10)
         model.load_state_dict(self.state)
         return model
 

@@ -1,8 +1,10 @@
 """fedcohort: which clients train in each round of federated learning.
 
-The selectors and the k-DPP need NumPy and SciPy only; the simulator (`fedcohort.simulation`) needs
-PyTorch and is imported by name.
+The selectors and the k-DPP need NumPy and SciPy only; `simulate` and its `Results` need the
+simulator's packages (``pip install 'fedcohort[sim]'``) and import them when first used.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.selection import (
     AFL,
@@ -29,6 +31,9 @@ from fedcohort.selection import (
     selector_class,
 )
 
+if TYPE_CHECKING:
+    from fedcohort.api import Results, simulate
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -48,6 +53,7 @@ __all__ = [
     "Oort",
     "Outcome",
     "PowerOfChoice",
+    "Results",
     "Selector",
     "Ward",
     "__version__",
@@ -55,4 +61,13 @@ __all__ = [
     "make_selector",
     "register",
     "selector_class",
+    "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Results", "simulate"):
+        from fedcohort import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,11 +5,16 @@ prints it and exits with code 2; a library user can catch `FedcohortError` or th
 """
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 
 class FedcohortError(Exception):
     """Base of every error that fedcohort raises on purpose."""
+
+
+class FedcohortWarning(UserWarning):
+    """Base of every warning of fedcohort; the command line shows each as one line."""
 
 
 class InvalidInputError(FedcohortError, ValueError):
@@ -86,6 +91,14 @@ class StoreError(FedcohortError):
     """A result store that cannot be opened, read or written."""
 
 
+class DamagedStoreError(StoreError):
+    """A result store whose file is not what fedcohort wrote; nothing in it is changed."""
+
+
+class UnwritableFileError(StoreError):
+    """A file that cannot be written, because the disk is full for example."""
+
+
 class MissingPackageError(FedcohortError):
     """An option needs a package that is not installed."""
 
@@ -98,8 +111,37 @@ class WorkerError(FedcohortError):
 
 
 class RefusedReplyError(FedcohortError):
-    """A client of a real federation sent something that cannot be used; it is left out."""
+    """A client of a real federation sent something that cannot be used; it is left out.
+
+    The reason may quote the client, and goes to a terminal: signs that cannot be printed are
+    replaced, and it is cut to a length that fits a line of a log.
+    """
+
+    def __init__(self, reason: str) -> None:
+        printable = "".join(
+            sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in reason
+        )
+        longest = 300
+        super().__init__(printable if len(printable) <= longest else f"{printable[:longest]}…")
 
 
 class TooFewClientsError(FedcohortError):
     """A real federation has had fewer clients than a round needs for too long."""
+
+
+def show_warnings_as_lines() -> None:
+    """Print each of fedcohort's warnings as one line, without the place in its code."""
+    usual = warnings.formatwarning
+
+    def shown(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        if issubclass(category, FedcohortWarning):
+            return f"Warning: {message}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = shown

@@ -7,7 +7,6 @@ value that fails.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from fedcohort.errors import InvalidParameterError
@@ -133,7 +132,12 @@ def check_parameters(owner: Any, where: str) -> None:
         How to name the owner in the message, such as ``"selector 'fedsae'"``.
     """
     for field in dataclasses.fields(owner):
-        check: Callable[[Any], bool] | None = field.metadata.get(_CHECK)
-        value = getattr(owner, field.name)
-        if check is not None and not check(value):
-            raise InvalidParameterError(f"{field.name} of {where} must be {check}, not {value!r}.")
+        check: Check | None = field.metadata.get(_CHECK)
+        if check is not None:
+            check_value(field.name, getattr(owner, field.name), check, where)
+
+
+def check_value(name: str, value: Any, check: Check, where: str) -> None:
+    """Raise `InvalidParameterError` unless `check` accepts the value of `name`."""
+    if not check(value):
+        raise InvalidParameterError(f"{name} of {where} must be {check}, not {value!r}.")

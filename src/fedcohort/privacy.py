@@ -79,6 +79,7 @@ def unpredictable_normal(count: int) -> NDArray[np.float64]:
 
     Noise from a generator whose state could be found from what it drew would hide nothing.
     """
-    bits = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)
-    normal: NDArray[np.float64] = ndtri((bits + 0.5) / 2**53)
+    # 52 bits, so that adding a half is exact: a share of 1 would be infinite noise.
+    bits = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(12)
+    normal: NDArray[np.float64] = ndtri((bits + 0.5) / 2**52)
     return normal

@@ -9,6 +9,7 @@
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.errors import InvalidParameterError
@@ -51,3 +52,21 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def format_spec(name: str, parameters: Mapping[str, Any]) -> str:
+    """Return the spec that `parse_spec` splits into these.
+
+    Examples
+    --------
+    >>> format_spec("avgm", {"momentum": 0.9, "lr": 1})
+    'avgm:momentum=0.9,lr=1'
+    """
+    written = {key: str(value) for key, value in parameters.items()}
+    spec = f"{name}:{','.join(f'{k}={v}' for k, v in written.items())}" if written else name
+    if parse_spec(spec) != (name, dict(parameters)):
+        raise InvalidParameterError(
+            f"The parameters {dict(parameters)!r} of {name!r} cannot be written down: use numbers,"
+            " texts, True, False and None."
+        )
+    return spec

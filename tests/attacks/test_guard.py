@@ -7,7 +7,7 @@ from liars import ATTACKS, copies, scaled
 from running import lockstep_of
 
 from fedcohort import make_selector
-from fedcohort.errors import InvalidInputError, InvalidProfilesError
+from fedcohort.errors import InvalidProfilesError
 from fedcohort.metrics import gemd
 from fedcohort.profiles import fc1_profiles
 from fedcohort.selection import Need, Outcome, guard
@@ -184,11 +184,19 @@ def test_large_clients_are_not_taken_for_copies():
     assert not forged(profiles, sizes).any()
 
 
-def test_a_population_too_large_to_compare_is_refused(monkeypatch):
-    monkeypatch.setattr(guard, "LARGEST", 50)
-    made = make_selector("match", guard="profiles").fit(clusters()[0])
-    with pytest.raises(InvalidInputError, match="above 50"):
-        made.select(10, rng=np.random.default_rng(0))
+def test_a_large_population_is_judged_by_a_sample(monkeypatch):
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(np.arange(10), 60)
+    profiles = 3 + rng.normal(size=(10, 30))[kinds] + 0.2 * rng.normal(size=(600, 30))
+    liars = np.arange(0, 600, 20)
+    received = copies("outside", jitter=0.05)(profiles, liars, rng)
+    received[7] *= 1e6
+    monkeypatch.setattr(guard, "LARGEST", 200)
+    found = np.flatnonzero(forged(received, np.ones(600)))
+    np.testing.assert_array_equal(found, np.union1d(liars, [7]))
+    assert not forged(profiles, np.ones(600)).any()
+    made = make_selector("match", guard="profiles").fit(received)
+    assert not np.isin(made.select(10, rng=rng).ids, found).any()
 
 
 # -- profiles against updates ----------------------------------------------------------------------

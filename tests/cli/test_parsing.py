@@ -1,11 +1,10 @@
 import pytest
 
-from fedcohort.cli.parsing import count_or_all
+from fedcohort.cli.parsing import one_of
 from fedcohort.errors import InvalidParameterError
 
 
-def test_counts_or_a_word_for_everything():
-    assert count_or_all("--batch-size", "full", "full") is None
-    assert count_or_all("--batch-size", "32", "full") == 32
-    with pytest.raises(InvalidParameterError, match="--batch-size must be a whole number or full"):
-        count_or_all("--batch-size", "half", "full")
+def test_a_word_that_is_none_of_a_few_is_refused_with_all_of_them():
+    one_of("--engine", "ray", ("local", "ray"))
+    with pytest.raises(InvalidParameterError, match="--engine must be local or ray, not 'spark'"):
+        one_of("--engine", "spark", ("local", "ray"))

@@ -1,5 +1,6 @@
 """The real command, as a user calls it."""
 
+import csv
 import gzip
 import importlib.metadata
 import json
@@ -144,7 +145,16 @@ WRONG = {
     "cohort": (["run", "--cohort", "200"], "at most the 100 clients"),
     "skew": (["run", "--skew", "1.5"], r"\[0, 1\] or be H"),
     "negative skew": (["run", "--skew=-0.1"], r"\[0, 1\] or be H"),
-    "batch": (["run", "--batch-size", "half"], "whole number or full"),
+    "batch": (["run", "--batch-size", "half"], "whole number at least 1, or full"),
+    "no number": (["run", "--lr", "much"], "--lr must be a number above 0, not 'much'"),
+    "target": (["run", "--target", "90"], r"--target must be .* not 90\.0: write 0\.9 for 90 %"),
+    "target of a report": (["report", "nothing", "--target", "90"], r"--target .* write 0\.9"),
+    "no target": (["run", "--target", "0"], "--target must be a number above 0"),
+    "ignored": (
+        ["run", "--dataset", "good.npz", "--clients", "7", "--skew", "iid", "--cohort", "2"],
+        r"good\.npz has clients of its own.*leave out skew iid and clients 7",
+    ),
+    "ignored promise": (["run", "--profile-delta", "1e-6"], "belongs to a profile_epsilon"),
     "seeds": (["run", "--seeds", "1-3"], r"0\.\.9"),
     "device": (["run", "--device", "tpu"], "auto, cpu or cuda"),
     "model": (["run", "--model", "cnnn"], "did you mean 'cnn'"),
@@ -188,6 +198,59 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(case, fedcohort, tmp_path):
     if case != "no such option":
         assert re.fullmatch(r"Error: [^\n]+\n", done.stderr), done.stderr
     assert sorted(tmp_path.rglob("*")) == before, "something was left behind"
+
+
+def _one_run(fedcohort, *options):
+    done = fedcohort(
+        "run", *options, "--rounds", "2", "--selector", "fedavg", "--out", "same", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["results"]
+    return result, "already" in done.stderr
+
+
+def _tables(fedcohort, tmp_path):
+    assert fedcohort("study", "export", "same", "--to", "tables").returncode == 0
+    with (tmp_path / "tables" / "summary.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_data_that_were_replaced_are_trained_on_anew(fedcohort, tmp_path):
+    options = ("--dataset", "my.npz", "--cohort", "2")
+    _npz(tmp_path / "my.npz", x=np.eye(6))
+    first, _ = _one_run(fedcohort, *options)
+    again, known = _one_run(fedcohort, *options)
+    assert known
+    assert again["train_accuracy"] == first["train_accuracy"]
+    _npz(tmp_path / "my.npz", x=np.eye(6), y=[0, 0, 1, 2, 1, 0])
+    other, known = _one_run(fedcohort, *options)
+    assert not known
+    assert other["train_accuracy"] != first["train_accuracy"]
+    shown = _tables(fedcohort, tmp_path)
+    assert [(row["skew"], row["clients"]) for row in shown] == [("natural", "3")] * 2
+    assert len({row["content"] for row in shown}) == 2
+    page = fedcohort("report", "same")
+    assert page.returncode == 0, page.stderr
+    text = (tmp_path / "same" / "report.html").read_text()
+    assert all(f"my.npz, its own clients, content {row['content'][:6]}" in text for row in shown)
+
+
+def test_a_model_that_was_replaced_is_trained_anew(fedcohort, tmp_path):
+    model = "from torch import nn\n\ndef make(shape, classes):\n    return nn.Sequential({})\n"
+    layers = "nn.Flatten(), nn.Linear(64, 4), nn.{}(), nn.Linear(4, classes)"
+    options = (*SMALL, "--model", "mymodel:make")
+    found = []
+    for activation in ("ReLU", "ReLU", "Sigmoid"):
+        (tmp_path / "mymodel.py").write_text(model.format(layers.format(activation)))
+        found.append(_one_run(lambda *a: fedcohort(*a, PYTHONPATH=_path(tmp_path)), *options))
+    assert [known for _, known in found] == [False, True, False]
+    assert found[0][0]["train_accuracy"] == found[1][0]["train_accuracy"]
+    assert found[0][0]["train_accuracy"] != found[2][0]["train_accuracy"]
+    assert len(_tables(fedcohort, tmp_path)) == 2
+
+
+def _path(folder):
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(folder))))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "corrupt"])

@@ -1,6 +1,11 @@
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_sources import Mirror
 
 
 @pytest.fixture
@@ -11,3 +16,16 @@ def data_home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr("fedcohort.federation.sources.system_folders", lambda: (tmp_path / "sys",))
     return tmp_path
+
+
+@pytest.fixture
+def serve():
+    mirrors = []
+
+    def start(files, **manners):
+        mirrors.append(Mirror(files, **manners))
+        return mirrors[-1]
+
+    yield start
+    for mirror in mirrors:
+        mirror.close()

@@ -1,24 +1,25 @@
+import functools
 import gzip
 import hashlib
-import http.server
-import io
-import re
 import socket
 import struct
-import tarfile
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from local_sources import Mirror, npm_archive, program, put
 
 from fedcohort.errors import CorruptFileError, DatasetError, DownloadError, UnknownNameError
 from fedcohort.federation import datasets, fetch, load_dataset
-from fedcohort.federation.sources import (
+from fedcohort.federation.idx import (
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
+    load_idx,
+)
+from fedcohort.federation.sources import (
+    Archive,
     DebianPackage,
     NpmPackage,
     Source,
@@ -48,78 +49,18 @@ PACKED = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in CON
 
 def small_source(mirrors=(), package=None):
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
-    return Source("small", sums, tuple(mirrors), package)
+    addresses = tuple(mirror + "{file}.gz" for mirror in mirrors)
+    return Source("small", sums, addresses, () if package is None else (package,))
 
 
-class Mirror:
-    """A web server on loopback whose files, and manners, a test decides."""
-
-    def __init__(self, files, *, ranges=True, break_after=None):
-        self.requests = []
-        mirror = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                name = self.path.removeprefix("/")
-                asked = self.headers.get("Range")
-                mirror.requests.append((name, asked))
-                if name not in files:
-                    self.send_error(404)
-                    return
-                content, start = files[name], 0
-                if asked and ranges:
-                    start = int(re.fullmatch(r"bytes=(\d+)-", asked).group(1))
-                    if start >= len(content):
-                        self.send_response(416)
-                        self.send_header("Content-Range", f"bytes */{len(content)}")
-                        self.end_headers()
-                        return
-                    self.send_response(206)
-                    last = len(content) - 1
-                    self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
-                else:
-                    self.send_response(200)
-                body = content[start:]
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[:break_after])
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}/"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def serve():
-    mirrors = []
-
-    def start(files, **manners):
-        mirrors.append(Mirror(files, **manners))
-        return mirrors[-1]
-
-    yield start
-    for mirror in mirrors:
-        mirror.close()
+def named(source):
+    return datasets.NamedDataset(functools.partial(load_idx, source), (source,))
 
 
 @pytest.fixture
 def cache(data_home):
     folder = user_cache() / "small"
     assert folder.is_relative_to(data_home)
-    return folder
-
-
-def put(folder: Path, files: dict[str, bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
     return folder
 
 
@@ -263,20 +204,6 @@ def test_only_known_data_sets_can_be_fetched():
         fetch("mnis")
 
 
-def program(data_home: Path, name: str, script: str) -> None:
-    path = put(data_home / "bin", {name: f"#!/bin/sh\n{script}\n".encode()}) / name
-    path.chmod(0o755)
-
-
-def npm_archive(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
-
-
 def test_npm_is_asked_when_no_mirror_answers(data_home, cache, serve):
     archive = npm_archive(
         data_home / "made.tgz", {f"package/data/{n}": c for n, c in CONTENTS.items()}
@@ -316,6 +243,71 @@ def test_a_failing_npm_is_quoted(data_home):
         fetch("small", source=small_source(package=NpmPackage("small-data", "1.0.0")))
 
 
+def archive_of(tmp_path, files) -> bytes:
+    return npm_archive(tmp_path / "made.tar.gz", files).read_bytes()
+
+
+def unpack_reversed(tar, folder):
+    for name in CONTENTS:
+        content = tar.extractfile(f"backwards/{name}").read()
+        (folder / name).write_bytes(content[::-1])
+
+
+@pytest.fixture
+def archive(data_home):
+    content = archive_of(data_home, {f"backwards/{n}": c[::-1] for n, c in CONTENTS.items()})
+
+    def at(address):
+        return Archive(f"{address}all.tar.gz", hashlib.sha256(content).hexdigest(), unpack_reversed)
+
+    return content, at
+
+
+def test_an_archive_is_verified_and_turned_into_the_files(cache, serve, archive):
+    content, at = archive
+    mirror = serve({"all.tar.gz": content})
+    told = []
+    source = small_source([serve({}).address], at(mirror.address))
+    assert fetch("small", source=source, progress=lambda *a: told.append(a)) == cache
+    assert held(cache) == sorted(CONTENTS)
+    assert all((cache / name).read_bytes() == content for name, content in CONTENTS.items())
+    assert ("all.tar.gz", len(content), len(content)) in told
+
+
+def test_an_archive_that_broke_off_is_continued(cache, serve, archive):
+    content, at = archive
+    put(cache, {"all.tar.gz.part": content[:100]})
+    mirror = serve({"all.tar.gz": content})
+    fetch("small", source=small_source(package=at(mirror.address)))
+    assert mirror.requests == [("all.tar.gz", "bytes=100-")]
+    assert held(cache) == sorted(CONTENTS)
+
+
+def test_an_archive_with_another_content_is_not_opened(cache, serve, archive):
+    content, at = archive
+    mirror = serve({"all.tar.gz": content[:-1] + b"!"})
+    with pytest.raises(DownloadError, match=r"all\.tar\.gz \(it has a wrong checksum\)"):
+        fetch("small", source=small_source(package=at(mirror.address)))
+    assert held(cache) == []
+
+
+def test_a_part_of_another_archive_is_thrown_away(cache, serve, archive):
+    content, at = archive
+    put(cache, {"all.tar.gz.part": bytes(100)})
+    mirror = serve({"all.tar.gz": content})
+    fetch("small", source=small_source(package=at(mirror.address)))
+    assert mirror.requests == [("all.tar.gz", "bytes=100-"), ("all.tar.gz", None)]
+    assert held(cache) == sorted(CONTENTS)
+
+
+def test_a_mirror_may_have_one_address_without_gz(cache, serve):
+    sums = {"text.txt": hashlib.sha256(b"To be").hexdigest()}
+    source = Source("small", sums, (serve({"input.txt": b"To be"}).address + "input.txt",))
+    fetch("small", source=source)
+    assert held(cache) == ["text.txt"]
+    assert (cache / "text.txt").read_bytes() == b"To be"
+
+
 def test_debian_is_asked_when_no_mirror_answers(data_home, cache, serve):
     put(data_home / "deb" / "usr" / "share" / "small", PACKED)
     program(data_home, "apt-get", f'echo "$@" > {data_home}/asked; : > small_1_all.deb')
@@ -338,7 +330,7 @@ def test_a_debian_package_without_the_files_is_not_used(data_home, cache):
 @pytest.fixture
 def small(monkeypatch):
     source = small_source()
-    monkeypatch.setitem(datasets.SOURCES, "small", source)
+    monkeypatch.setitem(datasets.DATASETS, "small", named(source))
     return source
 
 
@@ -370,7 +362,7 @@ def test_packed_and_unpacked_files_give_the_same_data(data_home, monkeypatch, fi
 
 
 def test_a_data_set_is_downloaded_when_it_is_nowhere(cache, serve, monkeypatch):
-    monkeypatch.setitem(datasets.SOURCES, "small", small_source([serve(PACKED).address]))
+    monkeypatch.setitem(datasets.DATASETS, "small", named(small_source([serve(PACKED).address])))
     assert load_dataset("small").classes == 10
     assert held(cache) == sorted(PACKED)
 

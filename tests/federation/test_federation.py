@@ -94,6 +94,7 @@ def test_samples_per_client_and_reuse_reach_the_partition(digits):
         ({"skew": "1", "clients": 0}, PartitionError, "at least 1 client"),
         ({"skew": "1", "size_spread": -1.0}, InvalidParameterError, "size spread"),
         ({"skew": "shards:2", "samples_per_client": 5}, PartitionError, "Shards fix"),
+        ({"skew": "shards:2", "reuse": True}, PartitionError, "Shards fix"),
     ],
 )
 def test_wrong_federations_are_refused(digits, options, error, sentence):

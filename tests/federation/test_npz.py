@@ -3,8 +3,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedcohort.errors import CorruptFileError, InvalidInputError
-from fedcohort.federation import build_federation, load_dataset
+from fedcohort.errors import CorruptFileError, InvalidInputError, PartitionError
+from fedcohort.federation import build_federation, has_own_clients, load_dataset
+from fedcohort.federation.memory import available_bytes
 
 
 def arrays(**changes):
@@ -37,16 +38,31 @@ def test_labels_and_clients_become_numbers_and_keep_their_names(tmp_path):
     assert len(data.x_test) == len(data.y_test) == 0
 
 
-def test_the_federation_is_the_files_own_whatever_skew_says(tmp_path):
+def test_the_federation_is_the_files_own(tmp_path):
     data = load_dataset(saved(tmp_path))
-    for skew in ("natural", "1"):
-        federation = build_federation(data, skew=skew, clients=50, seed=3)
+    for skew in ("natural", None):
+        federation = build_federation(data, skew=skew, seed=3)
         assert len(federation) == 3
         assert federation.client_names == ("a", "b", "c")
         assert federation.partition.of(0).tolist() == [1, 4, 5]
         assert federation.label_counts.tolist() == [[0, 0, 3], [2, 0, 0], [0, 1, 0]]
-    with pytest.raises(InvalidInputError, match="come from the data set itself"):
-        build_federation(data, skew="natural", samples_per_client=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"skew": "1"}, "leave out skew 1"),
+        ({"clients": 3}, "leave out clients 3"),
+        ({"samples_per_client": 2}, "leave out samples per client 2"),
+        ({"size_spread": 0.5}, "leave out size spread 0.5"),
+        ({"reuse": True}, "leave out reuse"),
+        ({"skew": "iid", "clients": 7}, "leave out skew iid and clients 7"),
+    ],
+)
+def test_a_file_with_clients_is_not_divided_another_way(tmp_path, given, named):
+    data = load_dataset(saved(tmp_path))
+    with pytest.raises(PartitionError, match=rf"mine\.npz has clients of its own.*{named}\.$"):
+        build_federation(data, **given)
 
 
 def test_integer_clients_with_gaps_are_fine_and_sorted_as_numbers(tmp_path):
@@ -92,8 +108,14 @@ def with_value(value, dtype=float):
     return x
 
 
+def with_two():
+    y = np.zeros((6, 3), dtype=np.uint8)
+    y[2, 1] = 2
+    return y
+
+
 REFUSALS = {
-    "lacks the array client:": {"client": None},
+    "lists clients but lacks the array client": {"client": None, "clients": np.array(["a"])},
     "lacks the arrays x, y:": {"x": None, "y": None},
     r"y has shape \(5,\) but x has 6 samples": {"y": np.arange(5)},
     r"client has shape \(7,\) but x has 6 samples": {"client": np.arange(7)},
@@ -102,7 +124,28 @@ REFUSALS = {
     r"x has an infinite value \(as float32\) in row 3:": {"x": with_value(-np.inf)},
     "infinite value .* in row 3: remove": {"x": with_value(1e300)},
     "x_test has NaN in row 3": {"x_test": with_value(np.nan), "y_test": np.zeros(6, dtype=int)},
-    "y has type float64: labels must be integers": {"y": np.ones(6)},
+    "y has type float64: labels must be integers": {"y": np.ones(6), "task": "classification"},
+    "task is 'guessing': it must be one of classification": {"task": "guessing"},
+    "inputs is 'sound': it must be one of image": {"inputs": "sound"},
+    "y has 3 different labels: the task binary has 2": {"task": "binary"},
+    "something else than 0 and 1 in row 2": {"y": with_two(), "task": "multilabel"},
+    "y has NaN in row 1: remove such samples": {"y": np.array([0, np.nan, 0, 0, 0, 0])},
+    r"y has shape \(6, 2, 2\) and type float64": {"y": np.ones((6, 2, 2))},
+    r"x has shape \(6, 9, 8, 3\), which reads as height": {"x": np.ones((6, 9, 8, 3))},
+    "is -1 in row 3: tokens must be 0 or more": {"x": with_value(-1, int)},
+    "x has type float64: tokens must be whole numbers": {"inputs": "tokens"},
+    "the task is next-token but x is no array of tokens": {"task": "next-token"},
+    r"y_test has shape \(6, 2\) but y \(6,\)": {
+        "y": np.ones(6),
+        "x_test": np.ones((6, 4)),
+        "y_test": np.ones((6, 2)),
+    },
+    "y has type <U1 but y_test int64": {
+        "y": np.array(list("abcabc")),
+        "x_test": np.ones((6, 4)),
+        "y_test": np.ones(6, dtype=int),
+    },
+    "the label 30 has no name: class_names has 2": {"class_names": np.array(["a", "b"])},
     "y is -2 in row 4: labels must be 0 or more": {"y": np.array([0, 1, 2, 0, -2, 0])},
     "x holds no sample": {"x": np.ones((0, 4)), "y": np.ones(0, int), "client": np.ones(0, int)},
     r"x has shape \(6,\)": {"x": np.ones(6)},
@@ -198,3 +241,103 @@ def test_a_damaged_header_is_named_whatever_tool_stumbles_over_it(tmp_path, old,
             bad.writestr(name, good.read(name).replace(old, new, 1))
     with pytest.raises(CorruptFileError, match="truncated, damaged"):
         load_dataset(str(path))
+
+
+def test_without_clients_a_skew_divides_the_samples(tmp_path):
+    path = saved(tmp_path, client=None)
+    data = load_dataset(path)
+    assert data.client is None
+    assert not has_own_clients(path)
+    assert len(build_federation(data, skew="iid", clients=2)) == 2
+    assert has_own_clients(saved(tmp_path))
+    assert not has_own_clients(str(tmp_path / "nobody.npz"))
+
+
+def test_text_and_booleans_are_labels(tmp_path):
+    text = load_dataset(saved(tmp_path, y=np.array(["no", "yes", "no", "so", "no", "yes"])))
+    assert text.task == "classification"
+    assert text.class_names == ("no", "so", "yes")
+    assert text.y_train.tolist() == [0, 2, 0, 1, 0, 2]
+    flags = load_dataset(saved(tmp_path, y=np.array([True, False, True, True, False, True])))
+    assert flags.task == "classification"
+    assert flags.class_names == ("False", "True")
+    assert flags.y_train.tolist() == [1, 0, 1, 1, 0, 1]
+
+
+def test_named_classes_keep_their_order(tmp_path):
+    names = np.array(["zebra", "ant", "cow"])
+    data = load_dataset(saved(tmp_path, y=np.array([0, 1, 0, 0, 1, 1]), class_names=names))
+    assert data.classes == 3
+    assert data.class_names == ("zebra", "ant", "cow")
+    assert data.y_train.tolist() == [0, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("y", "said", "task", "dtype", "classes"),
+    [
+        (np.linspace(0, 1, 6), None, "regression", np.float32, 1),
+        (np.ones((6, 3)), None, "regression", np.float32, 3),
+        (np.arange(6), "regression", "regression", np.float32, 1),
+        (np.eye(6, 2, dtype=bool), None, "multilabel", np.uint8, 2),
+        (np.eye(6, 3, dtype=np.uint8), None, "multilabel", np.uint8, 3),
+        (np.eye(6, 3, dtype=np.int64), "multilabel", "multilabel", np.uint8, 3),
+        (np.array([3, 7, 3, 3, 7, 7]), "binary", "binary", np.int64, 2),
+    ],
+)
+def test_targets_by_their_type_or_by_what_the_file_says(tmp_path, y, said, task, dtype, classes):
+    data = load_dataset(saved(tmp_path, y=y, task=said))
+    assert (data.task, data.y_train.dtype, data.classes) == (task, dtype, classes)
+    assert data.y_train.shape == y.shape
+    assert data.y_test.shape == (0, *y.shape[1:])
+
+
+def test_whole_numbers_are_tokens_and_stay_as_they_are(tmp_path):
+    x = np.array([[5, 0, 2], [1, 1, 9]] * 3)
+    data = load_dataset(saved(tmp_path, x=x))
+    assert (data.inputs, data.task, data.scale) == ("tokens", "classification", 1.0)
+    assert data.x_train.dtype == np.int64
+    assert np.array_equal(data.x_train, x)
+    table = load_dataset(saved(tmp_path, x=x, inputs="table"))
+    assert (table.inputs, table.x_train.dtype) == ("table", np.float32)
+    small = load_dataset(saved(tmp_path, x=x.astype(np.uint8), inputs="tokens"))
+    assert (small.x_train.dtype, small.scale, small.vocabulary) == (np.uint8, 1.0, 10)
+
+
+@pytest.mark.parametrize("y", [np.arange(6), np.ones((6, 4), np.int32)])
+def test_next_tokens_share_the_vocabulary_with_the_samples(tmp_path, y):
+    x = np.zeros((6, 4), dtype=np.int32)
+    x[2, 2] = 11
+    data = load_dataset(saved(tmp_path, x=x, y=y, task="next-token"))
+    assert (data.classes, data.vocabulary, data.y_train.dtype) == (12, 12, np.int64)
+    assert np.array_equal(data.y_train, y)
+
+
+def test_test_samples_may_belong_to_clients(tmp_path):
+    tests = {"x_test": np.ones((2, 4)), "y_test": np.array([10, 30])}
+    same = load_dataset(saved(tmp_path, **tests, client_test=np.array(["c", "a"])))
+    assert same.test_client_names == same.client_names
+    assert same.test_client.tolist() == [2, 0]
+    others = load_dataset(saved(tmp_path, **tests, client_test=np.array(["z", "a"])))
+    assert others.test_client_names == ("a", "z")
+    assert others.test_client.tolist() == [1, 0]
+
+
+def test_a_file_that_unfolds_to_more_than_there_is_room_for_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "mine.npz"
+    np.savez_compressed(path, **arrays(x=np.zeros((6, 100_000))))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr("fedcohort.federation.memory.available_bytes", lambda: 5_000_000)
+    with pytest.raises(InvalidInputError, match=r"unfolds to 7\.2 MB, more than the 5\.0 MB that"):
+        load_dataset(str(path))
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "10000000")
+    assert load_dataset(str(path)).x_train.shape == (6, 100_000)
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "1000")
+    with pytest.raises(InvalidInputError, match=r"more than the 1\.0 kB that FEDCOHORT_MAX_BYTES"):
+        load_dataset(str(path))
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "plenty")
+    with pytest.raises(InvalidInputError, match="'plenty': it must be a whole number of bytes"):
+        load_dataset(str(path))
+
+
+def test_this_machine_says_how_much_memory_it_has():
+    assert available_bytes() is None or available_bytes() > 10**7

@@ -35,6 +35,13 @@ else:
         monkeypatch.setattr(TaskIdentity, "_run_id", 1)
         monkeypatch.setattr(TaskIdentity, "_node_id", SUPERLINK)
 
+    @pytest.fixture(autouse=True)
+    def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> pathlib.Path:
+        """Where clients of a test keep what they answered."""
+        folder = tmp_path / "answers"
+        monkeypatch.setenv("FEDCOHORT_ANSWERS", str(folder))
+        return folder
+
     @pytest.fixture
     def federation(clock: Clock) -> Federation:
         return Federation(FakeGrid(clock), clock)

@@ -1,5 +1,6 @@
 """A federation without a network: real ClientApps behind a Grid that delivers by a fake clock."""
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable
@@ -104,6 +105,9 @@ class FakeGrid(Grid):
             reply.metadata.__dict__["_src_node_id"] = SUPERLINK
             return reply
         try:
+            if message.has_content():
+                # Over a network no two nodes share a record.
+                message.content = copy.deepcopy(message.content)
             return node.app(message, node.context)
         except Exception as error:
             return Message(Error(code=1, reason=f"Traceback:\n  ...\n{error!r}"), reply_to=message)

@@ -7,9 +7,9 @@ from fake_federation import Federation, model
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, Result, Strategy
 
 from fedcohort import make_selector
+from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.errors import InvalidInputError, StoreError
 from fedcohort.flower import CohortStrategy
-from fedcohort.flower.checkpoint import Checkpoint
 
 
 def adam() -> Strategy:

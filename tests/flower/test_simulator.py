@@ -20,6 +20,7 @@ from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.profiling import client_profiles
 from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
 from fedcohort.training.sequential import SEQUENTIAL
+from fedcohort.training.task import classification
 
 CLIENTS, COHORT, ROUNDS = 24, 5, 6
 
@@ -70,7 +71,9 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
             passes=torch.tensor([config.epochs]),
         )
         stacked = {name: values[None] for name, values in arrays.items()}
-        trained = SEQUENTIAL.train(LocalProblem(net, stacked, jobs, data, pool, work))
+        trained = SEQUENTIAL.train(
+            LocalProblem(net, stacked, jobs, data, pool, work, classification(10))
+        )
         metrics = {"num-examples": int(held.sizes[client]), "train_loss": float(trained.losses[0])}
         local = {name: values[0] for name, values in trained.parameters.items()}
         return RecordDict({"arrays": ArrayRecord(local), "metrics": MetricRecord(metrics)})
@@ -96,7 +99,7 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
     assert cohorts == [record.cohort for record in expected]
     assert len(set(cohorts)) > 1
     final = {n: v[None] for n, v in result.arrays.to_torch_state_dict().items()}
-    accuracy, _ = SEQUENTIAL.evaluate(net, final, test)
+    accuracy, _ = SEQUENTIAL.evaluate(net, final, test, classification(10))
     assert float(accuracy[0]) == pytest.approx(expected[-1].test_accuracy, abs=0.01)
     for name, values in simulator.parameters.items():
         torch.testing.assert_close(final[name][0], values[0], rtol=1e-3, atol=1e-4)

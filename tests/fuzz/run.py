@@ -1,6 +1,6 @@
 """Fuzz every target for long, with two engines; prints the cases a target.
 
-    python tests/fuzz/run.py [--cases 120000] [--seed N] [--engine hypothesis|atheris|both]
+    python tests/fuzz/run.py [--cases 240000] [--seed N] [--engine hypothesis|atheris|both]
                              [--target NAME] [--hang 60]
 
 hypothesis draws and shrinks inputs; atheris (libFuzzer) follows coverage of fedcohort's own code. A
@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=120_000, help="in all")
+    parser.add_argument("--cases", type=int, default=240_000, help="in all")
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400)
     parser.add_argument("--engine", choices=["hypothesis", "atheris", "both"], default="both")
     parser.add_argument("--target")

@@ -17,21 +17,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from damage import kernel_caches, references, stores
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
 
 from fedcohort import list_selectors, make_selector
-from fedcohort.cli.parsing import count_or_all
+from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.dpp import KDPP
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
-from fedcohort.flower.checkpoint import Checkpoint
 from fedcohort.flower.protocol import Limits, read_introduction, read_loss
 from fedcohort.flower.replies import ReplyReader as Replies
 from fedcohort.metrics import gemd
 from fedcohort.privacy import Promise
 from fedcohort.selection import Need, Outcome
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.config import SETTINGS
 from fedcohort.simulation.seeds import parse_seeds
 from fedcohort.simulation.study import parse_study
 from fedcohort.simulation.system import parse_availability
@@ -235,8 +236,8 @@ def words(reader):
     elif kind == 2:
         make_selector(text)
     else:
-        count = count_or_all("--batch-size", text, "full")
-        assert count is None or count >= 0
+        count = SETTINGS["batch_size"].from_text(text)
+        assert count is None or type(count) is int
 
 
 def studies(reader):
@@ -513,5 +514,8 @@ TARGETS = {
         federation_files,
         checkpoints,
         replies,
+        stores,
+        kernel_caches,
+        references,
     )
 }

@@ -3,6 +3,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from made_models import made
 from scipy.stats import norm
 from torch import nn
 
@@ -10,7 +11,6 @@ from fedcohort.errors import InvalidParameterError, MissingPackageError
 from fedcohort.privacy import Promise, noise_multiplier, unpredictable_normal
 from fedcohort.profiles import private_profiles
 from fedcohort.profiles.private import DIRECTIONS, bounded_profiles
-from fedcohort.training.models import build_model
 
 SIZES = torch.tensor([5, 15])
 
@@ -18,7 +18,7 @@ SIZES = torch.tensor([5, 15])
 @pytest.fixture
 def setting():
     x = torch.randn(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    return build_model("cnn-small", (1, 8, 8), 10, 0), x, torch.arange(20)
+    return made("cnn-small", (1, 8, 8), 10, 0), x, torch.arange(20)
 
 
 @pytest.mark.parametrize("replacement", [0.0, 1e6, 1e38, float("inf"), float("nan"), -3.0])

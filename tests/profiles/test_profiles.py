@@ -1,11 +1,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from made_models import made
 from torch import nn
 
 from fedcohort.errors import InvalidModelError
 from fedcohort.profiles import fc1_profiles, gradient_profiles, representative_gradient_profiles
-from fedcohort.training.models import build_model
 
 SIZES = torch.tensor([3, 10, 1, 6])
 
@@ -13,7 +13,7 @@ SIZES = torch.tensor([3, 10, 1, 6])
 @pytest.fixture
 def setting():
     generator = torch.Generator().manual_seed(0)
-    model = build_model("cnn-small", (1, 8, 8), 10, 0)
+    model = made("cnn-small", (1, 8, 8), 10, 0)
     x, y = torch.randn(25, 1, 8, 8, generator=generator), torch.arange(25) % 10
     return model, x, y, torch.randperm(25, generator=generator)[:20]
 

@@ -16,8 +16,10 @@ def test_runs_that_differ_in_selector_and_seed_are_one_command(store):
     assert options["--seeds"] == "0..2"
     assert options["--target"] == "0.8"
     assert options["--out"] == "my results"
-    # The command line evaluates on a part by default; these runs did not.
+    # The command line evaluates on a part by default, and in the fastest precision.
     assert options["--eval-samples"] == "all"
+    assert options["--precision"] == "float32"
+    assert not {"--dropout", "--seed", "--content"} & options.keys()
     assert [words[i + 1] for i, w in enumerate(words) if w == "--selector"] == ["dp3s", "fedavg"]
 
 
@@ -33,3 +35,21 @@ def test_unusual_settings_are_named(store, copy_runs):
         assert part in command
     assert "--seeds 0,2,4" in command
     assert "--target" not in command
+
+
+def test_data_with_clients_of_their_own_are_not_divided_again(store, copy_runs):
+    # Versions that ignored the skew and the clients wrote them down.
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, dataset="my.npz"))
+    (command,) = redo_commands(summarise(changed, None), "out")
+    assert "--dataset my.npz --cohort 5" in command
+    assert "--skew" not in command
+    assert "--clients" not in command
+
+
+def test_data_that_were_replaced_cannot_be_trained_on_again(store, copy_runs):
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, content="a" * 16))
+    for config in store.configs():
+        changed.begin(config, store.facts(config.key), store.federation(config))
+        changed.save({config.key: store.records(config.key)}, done=True)
+    (command,) = redo_commands(summarise(changed, None), "out")
+    assert command.count("--selector") == 2

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 from fedcohort.errors import MissingPackageError
 from fedcohort.report import summarise
 from fedcohort.report.export import export
+from fedcohort.simulation.config import SETTINGS
 
 
 def rows(path):
@@ -79,3 +81,20 @@ def test_csv_needs_no_plotting_package(store, tmp_path):
 def test_an_empty_store_gives_empty_tables(store, copy_runs, tmp_path):
     empty = copy_runs(store, change=lambda _: None)
     assert [path.read_text() for path in export(empty, tmp_path)] == ["", "", ""]
+
+
+def test_data_with_clients_of_their_own_show_those(store, copy_runs, tmp_path):
+    # Versions that ignored the skew and the clients wrote them down.
+    changed = copy_runs(
+        store, change=lambda c: dataclasses.replace(c, dataset="my.npz", clients=100, skew="1")
+    )
+    export(changed, tmp_path)
+    for table in ("runs.csv", "summary.csv"):
+        shown = {(row["clients"], row["skew"]) for row in rows(tmp_path / table)}
+        assert shown == {("20", "natural")}
+    assert {summary.skew for summary in summarise(changed, None)} == {"natural"}
+
+
+def test_the_summary_has_a_column_for_every_setting(store, tmp_path):
+    (path,) = export(store, tmp_path / "s.csv", "summary")
+    assert SETTINGS.keys() - {"seed"} <= rows(path)[0].keys()

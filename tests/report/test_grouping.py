@@ -50,6 +50,20 @@ def test_what_is_off_goes_without_saying():
     ]
 
 
+def test_data_that_were_replaced_are_shown_apart():
+    old = RunConfig(dataset="my.npz", selector="fedavg", content="aaaaaaaaaaaaaaaa")
+    new = dataclasses.replace(old, content="bbbbbbbbbbbbbbbb")
+    assert names([old, new]) == [
+        ("my.npz, its own clients, content aaaaaa", "fedavg"),
+        ("my.npz, its own clients, content bbbbbb", "fedavg"),
+    ]
+
+
+def test_a_selector_of_ones_own_is_compared_with_the_others():
+    own = dataclasses.replace(BASE, selection_content="aaaaaaaaaaaaaaaa")
+    assert len({panel for panel, _ in names([BASE, own])}) == 1
+
+
 def test_titles():
     assert panel_title("fashion-mnist", "H") == "Fashion-MNIST, ξ = H"
     assert panel_title("digits", "dirichlet:0.1") == "Digits, Dirichlet(0.1)"

@@ -1,50 +1,131 @@
 import dataclasses
+import json
 
 import pytest
 
 from fedcohort.errors import FedcohortError, InvalidParameterError, UnknownNameError
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.config import SETTINGS
 from fedcohort.specs import parse_spec
 
+# Another valid value of every setting, and what else a run needs to take it.
+CHANGED = {
+    "dataset": "mnist",
+    "skew": "H",
+    "clients": 50,
+    "cohort": 5,
+    "samples_per_client": 7,
+    "size_spread": 0.5,
+    "reuse": True,
+    "selector": "fedavg",
+    "rounds": 3,
+    "epochs": 2.0,
+    "batch_size": 5,
+    "lr": 0.2,
+    "momentum": 0.5,
+    "model": "mlp",
+    "init": "xavier-normal",
+    "profile": "gradient",
+    "profile_layer": "fc2",
+    "profile_epsilon": 8.0,
+    "profile_delta": 1e-6,
+    "inputs": "unit",
+    "precision": "bfloat16",
+    "proximal": 0.1,
+    "server": "avgm",
+    "availability": "0.5",
+    "dropout": 0.1,
+    "speed_spread": 0.5,
+    "deadline": 2.0,
+    "over_selection": 1.5,
+    "eval_every": 2,
+    "eval_samples": 100,
+    "seed": 1,
+    "content": "0123456789abcdef",
+    "selection_content": "fedcba9876543210",
+}
+BASES = {"profile_delta": RunConfig(profile_epsilon=2.0)}
 
-def test_the_key_changes_with_every_field():
-    base = RunConfig()
-    changed = {
-        "dataset": "mnist",
-        "skew": "H",
-        "clients": 50,
-        "cohort": 5,
-        "samples_per_client": 7,
-        "size_spread": 0.5,
-        "reuse": True,
-        "selector": "fedavg",
-        "rounds": 3,
-        "epochs": 2.0,
-        "batch_size": 5,
-        "lr": 0.2,
-        "momentum": 0.5,
-        "model": "mlp",
-        "init": "xavier-normal",
-        "profile": "gradient",
-        "profile_layer": "fc2",
-        "profile_epsilon": 8.0,
-        "profile_delta": 1e-6,
-        "inputs": "unit",
-        "precision": "bfloat16",
-        "proximal": 0.1,
-        "server": "avgm",
-        "availability": "0.5",
-        "dropout": 0.1,
-        "speed_spread": 0.5,
-        "deadline": 2.0,
-        "over_selection": 1.5,
-        "eval_every": 2,
-        "eval_samples": 100,
-        "seed": 1,
-    }
-    assert changed.keys() == {field.name for field in dataclasses.fields(RunConfig)}
-    keys = {dataclasses.replace(base, **{name: value}).key for name, value in changed.items()}
-    assert len(keys | {base.key}) == len(changed) + 1
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_decides_the_keys_that_it_declares(name):
+    base = BASES.get(name, RunConfig())
+    changed = dataclasses.replace(base, **{name: CHANGED[name]})
+    declared = SETTINGS[name]
+    assert changed.key != base.key
+    assert (changed.lockstep_key() != base.lockstep_key()) == declared.lockstep
+    assert (changed.federation_key != base.federation_key) == (declared.federation is True)
+
+
+def test_profiles_that_are_trained_depend_on_the_training():
+    base = RunConfig(profile="representative-gradient")
+    for name in ("epochs", "batch_size", "lr", "momentum", "proximal"):
+        changed = dataclasses.replace(base, **{name: CHANGED[name]})
+        assert changed.federation_key != base.federation_key, name
+    assert dataclasses.replace(base, rounds=3).federation_key == base.federation_key
+
+
+PAPER = {"dataset": "mnist", "skew": "H", "selector": "match", "seed": 3, "lr": 0.2}
+SLOW = {"dropout": 0.1, "deadline": 2.0, "availability": "0.7", "over_selection": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "federation"),
+    [
+        ({}, "44136fa355b3678a", "44136fa355b3678a"),
+        (PAPER | {"epochs": 5, "batch_size": 54}, "a7020e9c5eea0f98", "b69e5292fdd2717c"),
+        (SLOW, "d745d14d8486160c", "44136fa355b3678a"),
+        ({"profile_epsilon": 2.0}, "bdffafef81a27afd", "bdffafef81a27afd"),
+        (
+            {"profile": "representative-gradient", "epochs": 2.0, "lr": 0.3},
+            "98b5fba7f829cd6b",
+            "5510cdb9efac11a5",
+        ),
+    ],
+)
+def test_keys_are_what_they_were_in_the_first_stores(settings, key, federation):
+    config = RunConfig(**settings)
+    assert (config.key, config.federation_key) == (key, federation)
+
+
+# What version 0.1.0 wrote, which ignored some of it.
+WRITTEN = (
+    '{"availability": "always", "batch_size": null, "clients": 100, "cohort": 10, "dataset":'
+    ' "digits", "deadline": null, "dropout": 0.0, "epochs": 1.0, "eval_every": 1, "eval_samples":'
+    ' null, "init": "default", "inputs": "standard", "lr": 0.1, "model": "auto", "momentum": 0.0,'
+    ' "over_selection": 1.0, "precision": "float32", "profile": "fc1", "profile_delta": 1e-05,'
+    ' "profile_epsilon": null, "profile_layer": null, "proximal": 0.0, "reuse": false, "rounds":'
+    ' 100, "samples_per_client": null, "seed": 0, "selector": "dp3s", "server": "avg",'
+    ' "size_spread": 0.0, "skew": "1", "speed_spread": 0.0}'
+)
+NPZ = {"dataset": "mine.npz", "cohort": 3}
+OTHER_NPZ = {"dataset": "data/mine.npz", "skew": "natural", "clients": 7, "cohort": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({}, "44136fa355b3678a"),
+        (NPZ, "df09bfd0545e88e4"),
+        (OTHER_NPZ | {"selector": "fedavg"}, "cb2b5bcc354e7397"),
+        (NPZ | {"size_spread": 0.5, "skew": "0.8"}, "09dfb22ec38b3619"),
+        ({"profile_delta": 1e-6}, "d526e398ad12cb97"),
+        ({"profile": "gradient", "profile_layer": "fc2"}, "218fc6794589aa54"),
+    ],
+)
+def test_runs_of_earlier_versions_keep_their_keys(changes, key):
+    stored = RunConfig.from_json(json.dumps(json.loads(WRITTEN) | changes))
+    assert stored.key == key
+    assert RunConfig.from_json(stored.to_json()) == stored
+
+
+def test_what_is_left_open_depends_on_the_data():
+    divided, own = RunConfig(), RunConfig(dataset="mine.npz", cohort=500)
+    assert (divided.skew, divided.clients, divided.own_clients) == ("1", 100, False)
+    assert (own.skew, own.clients, own.own_clients) == ("natural", None, True)
+    assert divided == RunConfig(skew="1", clients=100)
+    by_hand = RunConfig(dataset="an object", skew="natural")
+    assert (by_hand.clients, by_hand.own_clients) == (None, True)
 
 
 def test_a_config_survives_json():
@@ -83,6 +164,8 @@ def test_a_config_that_was_not_written_here_is_refused(text, complaint):
         ({"profile_epsilon": 0.0}, "above 0"),
         ({"profile_epsilon": 21.0}, "promises nothing"),
         ({"profile_epsilon": 1.0, "profile": "gradient"}, "cannot be made private"),
+        ({"profile_delta": 1e-6}, "profile_delta .* belongs to a profile_epsilon"),
+        ({"profile": "gradient", "profile_layer": "fc1"}, "profile_layer .* fc1 profiles"),
     ],
 )
 def test_wrong_values_are_refused_in_one_sentence(wrong, complaint):

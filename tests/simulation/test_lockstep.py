@@ -220,6 +220,7 @@ def test_a_users_file_is_trained_on(tmp_path):
     config = RunConfig(dataset=str(path), cohort=4, rounds=30, lr=0.3)
     with Store(tmp_path) as store:
         run([config], store)
-        last = store.records(config.key)[-1]
+        (stored,) = store.configs()
+        last = store.records(stored.key)[-1]
     assert last.train_accuracy > 0.9
     assert last.test_accuracy is None

@@ -1,10 +1,10 @@
 import pytest
 import torch
+from made_models import made
 from torch import nn
 
 from fedcohort.profiles import fc1_profiles
 from fedcohort.simulation.profiling import _on_cpu
-from fedcohort.training.models import build_model
 
 
 class Residual(nn.Module):
@@ -23,7 +23,7 @@ class Residual(nn.Module):
 def test_profiles_made_on_several_cores_are_the_same(kind, monkeypatch):
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(0)
-        model = kind() if kind is Residual else build_model(kind, (1, 8, 8), 10, 0)
+        model = kind() if kind is Residual else made(kind, (1, 8, 8), 10, 0)
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(60, 1, 8, 8, generator=generator)
     samples, sizes = torch.randperm(60, generator=generator), torch.tensor([4, 25, 1, *[3] * 10])

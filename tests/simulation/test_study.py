@@ -106,6 +106,9 @@ WRONG = {
     "seeds of words": ("[base]\nseeds = ['a']", r'seeds must be a text such as "0\.\.9"'),
     "half a seed": ("[base]\nseeds = 0.5", r"\[base\]: seed .*whole number"),
     "target": ("[[part]]\ntarget = 2", r"\[\[part\]\] 1: target must be .* at most 1, not 2"),
+    "percent": ("[[part]]\ntarget = 90", r"\[\[part\]\] 1: target .* not 90: write 0\.9 for 90 %"),
+    "content": ("[base]\ncontent = 'abc'", r"\[base\]: .*no setting 'content'"),
+    "alone": ("[base]\nprofile_delta = 1e-6", r"\[base\]: profile_delta .* give both"),
     "together": ("[base]\nclients = 5\n[[part]]\ncohort = 9", r"\[\[part\]\] 1: cohort .*at most"),
 }
 
@@ -131,3 +134,17 @@ def test_a_product_that_nobody_meant_is_refused_before_it_is_made():
     source = "\n".join(["[base]", "cohort = 1", 'seeds = "0..99"', *lists])
     with pytest.raises(StudyError, match="multiply to 100000000 runs"):
         parse_study(source, "large.toml")
+
+
+def test_what_applies_only_with_another_setting_may_stand_in_another_table():
+    study = parse_study("[base]\nprofile_delta = 1e-6\n[[part]]\nprofile_epsilon = 2", "s.toml")
+    assert study.configs == (RunConfig(profile_epsilon=2.0, profile_delta=1e-6),)
+
+
+def test_words_stand_for_no_value():
+    text = "deadline = 'none'\nprofile_layer = 'auto'\nsamples_per_client = 'largest'"
+    assert parse_study(f"[base]\n{text}", "s.toml").configs == (RunConfig(),)
+
+
+def test_a_share_may_be_written_as_a_number():
+    assert parse_study("[base]\navailability = 0.7", "s.toml").configs[0].availability == "0.7"

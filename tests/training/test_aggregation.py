@@ -1,10 +1,10 @@
 import pytest
 import torch
 from local_problems import four_clients
+from made_models import made
 
 from fedcohort.training.aggregation import aggregate
 from fedcohort.training.batched import train_batched
-from fedcohort.training.models import build_model
 from fedcohort.training.problem import LocalWork
 
 
@@ -37,7 +37,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
 
 
 def test_slots_are_averaged_alike_at_once_and_one_by_one(monkeypatch):
-    model = build_model("cnn-small", (1, 8, 8), 10, 0)
+    model = made("cnn-small", (1, 8, 8), 10, 0)
     problem = four_clients(model, (1, 8, 8), LocalWork(8, 0.1))
     local = train_batched(problem).parameters
     local["fc2.bias"][1, 3] = float("nan")

@@ -1,21 +1,11 @@
 import pytest
 import torch
+from made_models import made
 from torch import nn
 
 from fedcohort.errors import InvalidModelError, UnknownNameError
 from fedcohort.training import INITIALISATIONS
 from fedcohort.training.initialisation import initialise
-from fedcohort.training.models import build_model
-
-
-def batch_norm(shape, classes):
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(shape[-1], 4), nn.BatchNorm1d(4), nn.Linear(4, classes)
-    )
-
-
-def dropout(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(shape[-1], classes))
 
 
 def linear(shape, classes):
@@ -38,7 +28,7 @@ def importable(monkeypatch):
 
 
 def test_the_paper_cnn_has_the_documented_widths():
-    model = build_model("auto", (1, 28, 28), 10, 0)
+    model = made("auto", (1, 28, 28), 10, 0)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if "weight" in name}
     assert shapes == {
         "conv1.weight": (20, 1, 5, 5),
@@ -51,22 +41,20 @@ def test_the_paper_cnn_has_the_documented_widths():
 def test_weights_are_a_function_of_the_seed_and_leave_the_global_generator_alone():
     torch.manual_seed(1)
     before = torch.random.get_rng_state()
-    one, two, other = (build_model("auto", (1, 8, 8), 10, seed) for seed in (3, 3, 4))
+    one, two, other = (made("auto", (1, 8, 8), 10, seed) for seed in (3, 3, 4))
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(one.fc1.weight, two.fc1.weight)
     assert not torch.equal(one.fc1.weight, other.fc1.weight)
 
 
 def test_a_users_model_is_built_by_module_and_factory():
-    assert build_model("user_models:linear", (6,), 3, 0)(torch.zeros(2, 6)).shape == (2, 3)
+    assert made("user_models:linear", (6,), 3, 0)(torch.zeros(2, 6)).shape == (2, 3)
 
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("user_models:batch_norm", "GroupNorm"),
-        ("user_models:dropout", "dropout"),
-        ("user_models:one_class_too_many", "3 classes"),
+        ("user_models:one_class_too_many", r"needs \[4, 3\]"),
         ("user_models:missing", "cannot be imported"),
         ("user_models:NOT_A_FACTORY", "not callable"),
         ("no_such_module:x", "cannot be imported"),
@@ -75,17 +63,17 @@ def test_a_users_model_is_built_by_module_and_factory():
 )
 def test_models_that_cannot_be_used_are_refused_in_a_sentence(name, complaint):
     with pytest.raises(InvalidModelError, match=complaint):
-        build_model(name, (6,), 3, 0)
+        made(name, (6,), 3, 0)
 
 
 def test_an_unknown_model_is_answered_with_the_nearest():
     with pytest.raises(UnknownNameError, match="did you mean 'cnn-small'"):
-        build_model("cnn-smal", (1, 8, 8), 10, 0)
+        made("cnn-smal", (1, 8, 8), 10, 0)
 
 
 @pytest.mark.parametrize("scheme", INITIALISATIONS[1:])
 def test_initialisations_have_their_variance(scheme):
-    model = initialise(build_model("cnn", (1, 28, 28), 10, 0), scheme, 5)
+    model = initialise(made("cnn", (1, 28, 28), 10, 0), scheme, 5)
     weight = model.fc1.weight
     fan_out, fan_in = weight.shape
     variance = 2 / (fan_in + fan_out) if scheme.startswith("xavier") else 2 / fan_in

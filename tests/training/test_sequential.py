@@ -4,21 +4,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from local_problems import four_clients
+from made_models import made
 
-from fedcohort.training.models import build_model
 from fedcohort.training.problem import LocalWork
 from fedcohort.training.sequential import train_sequential
 
 
 def small(work):
-    return four_clients(build_model("cnn-small", (1, 8, 8), 10, 0), (1, 8, 8), work)
+    return four_clients(made("cnn-small", (1, 8, 8), 10, 0), (1, 8, 8), work)
 
 
 def test_a_full_batch_pass_is_one_gradient_step():
     problem = small(LocalWork(None, 0.1))
     trained = train_sequential(problem.only(slice(0, 1)))
     (x, y), own = problem.data, problem.pool[:13]
-    fresh = build_model("cnn-small", (1, 8, 8), 10, 0)
+    fresh = made("cnn-small", (1, 8, 8), 10, 0)
     loss = F.cross_entropy(fresh(x[own]), y[own])
     gradients = torch.autograd.grad(loss, list(fresh.parameters()))
     for (name, values), gradient in zip(fresh.named_parameters(), gradients, strict=True):

@@ -7,15 +7,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from local_problems import four_clients, stacked_parameters
+from made_models import made
 from torch import nn
 
 from fedcohort.training import batched, per_client, sequential
 from fedcohort.training.batched import BATCHED
-from fedcohort.training.models import build_model
 from fedcohort.training.per_client import PER_CLIENT
 from fedcohort.training.problem import LocalWork
 from fedcohort.training.sequential import SEQUENTIAL, train_sequential
+from fedcohort.training.task import classification
 
+TASK = classification(10)
 SHAPE = (1, 8, 8)
 TRAINERS = {trainer.name: trainer for trainer in (PER_CLIENT, BATCHED)}
 EVALUATORS = {trainer.name: trainer for trainer in (SEQUENTIAL, PER_CLIENT, BATCHED)}
@@ -57,7 +59,7 @@ def make(kind):
         with torch.random.fork_rng(devices=[]):
             torch.random.manual_seed(0)
             return kind()
-    return build_model(kind, SHAPE, 10, 0)
+    return made(kind, SHAPE, 10, 0)
 
 
 def assert_same(one, other, tolerance=1e-7):
@@ -135,14 +137,14 @@ def few_at_once(monkeypatch):
 @pytest.mark.usefixtures("few_at_once")
 @pytest.mark.parametrize("trainer", EVALUATORS)
 def test_accuracy_and_loss_are_those_of_each_model_alone(trainer):
-    models = [build_model("cnn-small", SHAPE, 10, seed) for seed in range(3)]
+    models = [made("cnn-small", SHAPE, 10, seed) for seed in range(3)]
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(50, *SHAPE, generator=generator), torch.arange(50) % 10
     expected = [(m(x).argmax(1) == y).double().mean().item() for m in models]
     losses = [F.cross_entropy(m(x), y).item() for m in models]
-    template = build_model("cnn-small", SHAPE, 10, 9)
+    template = made("cnn-small", SHAPE, 10, 9)
     stacked = stacked_parameters(models)
-    accuracy, loss = EVALUATORS[trainer].evaluate(template, stacked, (x, y))
+    accuracy, loss = EVALUATORS[trainer].evaluate(template, stacked, (x, y), TASK)
     assert accuracy.tolist() == pytest.approx(expected, abs=1e-12)
     assert loss.tolist() == pytest.approx(losses, rel=1e-5)
     assert accuracy.dtype == loss.dtype == torch.float64
@@ -150,20 +152,20 @@ def test_accuracy_and_loss_are_those_of_each_model_alone(trainer):
 
 @pytest.mark.parametrize("samples", [1, 300, 4500])
 def test_scores_are_those_of_the_loop_however_many_samples_there_are(samples):
-    models = [build_model("cnn-small", SHAPE, 10, seed) for seed in range(3)]
+    models = [made("cnn-small", SHAPE, 10, seed) for seed in range(3)]
     x = torch.randn(samples, *SHAPE, generator=torch.Generator().manual_seed(0))
     y = torch.arange(samples) % 10
     stacked = stacked_parameters(models)
-    expected, losses = SEQUENTIAL.evaluate(models[0], stacked, (x, y))
+    expected, losses = SEQUENTIAL.evaluate(models[0], stacked, (x, y), TASK)
     for trainer in TRAINERS.values():
-        accuracy, loss = trainer.evaluate(models[0], stacked, (x, y))
+        accuracy, loss = trainer.evaluate(models[0], stacked, (x, y), TASK)
         # Of two outputs that are equal up to rounding, either may be the larger.
         assert accuracy.tolist() == pytest.approx(expected.tolist(), abs=1.5 / samples)
         assert loss.tolist() == pytest.approx(losses.tolist(), rel=1e-5)
 
 
 def test_scores_depend_neither_on_the_workers_nor_on_the_other_models(workers):
-    models = [build_model("cnn-small", SHAPE, 10, seed) for seed in range(3)]
+    models = [made("cnn-small", SHAPE, 10, seed) for seed in range(3)]
     stacked = stacked_parameters(models)
     x = torch.randn(5000, *SHAPE, generator=torch.Generator().manual_seed(0))
     y = torch.arange(5000) % 10
@@ -172,7 +174,7 @@ def test_scores_depend_neither_on_the_workers_nor_on_the_other_models(workers):
     for count in (1, 2, 3):
         workers(count)
         for given, place in ((stacked, 1), (alone, 0)):
-            scores = PER_CLIENT.evaluate(models[0], given, (x, y))
+            scores = PER_CLIENT.evaluate(models[0], given, (x, y), TASK)
             found.add(tuple(values[place].item() for values in scores))
     assert len(found) == 1
 
@@ -180,12 +182,12 @@ def test_scores_depend_neither_on_the_workers_nor_on_the_other_models(workers):
 @pytest.mark.usefixtures("few_at_once")
 @pytest.mark.parametrize("trainer", EVALUATORS)
 def test_client_losses_are_means_over_each_clients_samples(trainer):
-    model = build_model("cnn-small", SHAPE, 10, 0)
+    model = made("cnn-small", SHAPE, 10, 0)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(30, *SHAPE, generator=generator), torch.arange(30) % 10
     samples, sizes = torch.randperm(30, generator=generator), torch.tensor([4, 25, 1])
     parameters = {name: 1.1 * p.detach() for name, p in model.named_parameters()}
-    found = EVALUATORS[trainer].client_losses(model, parameters, (x, y), samples, sizes)
+    found = EVALUATORS[trainer].client_losses(model, parameters, (x, y), samples, sizes, TASK)
     expected = [
         F.cross_entropy(torch.func.functional_call(model, parameters, (x[own],)), y[own]).item()
         for own in torch.split(samples, sizes.tolist())

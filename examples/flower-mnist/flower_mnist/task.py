@@ -9,7 +9,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedcohort.federation import Dataset, build_federation, load_dataset
-from fedcohort.training.models import build_model
 
 
 @lru_cache
@@ -21,7 +20,21 @@ def dataset_named(name: str) -> Dataset:
 def make_model(config: UserConfig) -> nn.Module:
     """Return the first model, the same on server and clients."""
     dataset = dataset_named(str(config["dataset"]))
-    return build_model("auto", dataset.x_train.shape[1:], dataset.classes, int(config["seed"]))
+    side = dataset.x_train.shape[-1]
+    with torch.random.fork_rng():
+        torch.manual_seed(int(config["seed"]))
+        return nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * (side // 4) ** 2, 128),
+            nn.ReLU(),
+            nn.Linear(128, dataset.classes),
+        )
 
 
 def client_data(config: UserConfig, partition: int, partitions: int) -> DataLoader:

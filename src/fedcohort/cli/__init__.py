@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from fedcohort.errors import FedcohortError
+from fedcohort.errors import FedcohortError, show_warnings_as_lines
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
         sys.exit(2)
     gc.freeze()
     gc.enable()
+    show_warnings_as_lines()
     try:
         app()
     except FedcohortError as error:

@@ -1,29 +1,21 @@
 """The commands and their options."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-data_app = typer.Typer(help="Data sets on this machine.", no_args_is_help=True)
+from fedcohort.cli.options import App, completion, with_settings
+from fedcohort.federation import DATASETS
+from fedcohort.simulation import RunConfig
+
+app = App(add_completion=True)
+data_app = App(help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 
-study_app = typer.Typer(help="Many runs, named in one TOML file.", no_args_is_help=True)
+study_app = App(help="Many runs, named in one TOML file.")
 app.add_typer(study_app, name="study")
 
-Selectors = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--selector",
-        help="A selector, or name:key=value,…; repeat it to compare several.",
-    ),
-]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; resumes what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -60,124 +52,49 @@ def demo(
 
 
 @app.command()
+@with_settings(
+    without=("selector", "precision", "seed"),
+    groups={
+        "selector": "selection",
+        "seeds": "training",
+        "precision": "training",
+        "device": "training",
+    },
+)
 def run(
-    dataset: Annotated[
-        str, typer.Option(help="digits, mnist, fashion-mnist or FILE.npz.")
-    ] = "digits",
-    skew: Annotated[
-        str,
-        typer.Option(help="The paper's ξ in [0, 1] or H; iid, dirichlet:ALPHA, shards:N."),
-    ] = "1",
-    clients: Annotated[int, typer.Option(help="Clients in the federation.")] = 100,
-    cohort: Annotated[int, typer.Option(help="Clients that train in a round.")] = 10,
-    selector: Selectors = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 100,
-    epochs: Annotated[float, typer.Option(help="Passes over a client's data in a round.")] = 1,
-    batch_size: Annotated[str, typer.Option(help="Samples a step, or full.")] = "full",
-    lr: Annotated[float, typer.Option(help="Learning rate of the clients.")] = 0.1,
-    momentum: Annotated[float, typer.Option(help="Momentum of the clients.")] = 0.0,
+    settings: dict[str, Any],
+    *,
+    selector: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A selector, or name:key=value,…; repeat it to compare several.  [default: dp3s,"
+            " fedavg]",
+            autocompletion=completion("selector"),
+            show_default=False,
+        ),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Such as 0..9 or 0,3,7.")] = "0",
-    target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
-    model: Annotated[
-        str, typer.Option(help="auto, cnn, cnn-small, mlp or module:factory.")
-    ] = "auto",
-    init: Annotated[
+    precision: Annotated[
         str,
         typer.Option(
-            help="default, xavier-normal, xavier-uniform, kaiming-normal or kaiming-uniform."
+            help="float32, bfloat16 (needs a GPU), or auto: bfloat16 on a GPU.",
+            autocompletion=completion("precision"),
         ),
-    ] = "default",
-    profile: Annotated[str, typer.Option(help="fc1, gradient or representative-gradient.")] = "fc1",
-    profile_layer: Annotated[
-        str | None, typer.Option(help="Layer that fc1 reads; the first fully connected one.")
-    ] = None,
-    profile_epsilon: Annotated[
-        float | None,
-        typer.Option(help="ε that profiles promise each sample; without it they are not noised."),
-    ] = None,
-    profile_delta: Annotated[float, typer.Option(help="δ of that promise.")] = 1e-5,
-    inputs: Annotated[
-        str, typer.Option(help="standard (mean 0, variance 1) or unit ([0, 1]).")
-    ] = "standard",
-    samples_per_client: Annotated[
-        int | None, typer.Option(help="Equal client size; the largest possible by default.")
-    ] = None,
-    size_spread: Annotated[
-        float, typer.Option(help="Spread of the logarithm of client sizes; 0 is equal.")
-    ] = 0.0,
-    reuse: Annotated[
-        bool, typer.Option("--reuse", help="Let samples repeat when a class runs out.")
-    ] = False,
-    precision: Annotated[
-        str, typer.Option(help="float32, bfloat16 (needs a GPU), or auto: bfloat16 on a GPU.")
     ] = "auto",
-    proximal: Annotated[float, typer.Option(help="FedProx's μ; 0 is plain local training.")] = 0.0,
-    server: Annotated[
-        str, typer.Option(help="avg, avgm or adam, with parameters as avgm:momentum=0.9,lr=1.")
-    ] = "avg",
-    availability: Annotated[
-        str,
-        typer.Option(help="always, a share (0.7), daily:SHARE, or a .npy trace, rounds × clients."),
-    ] = "always",
-    dropout: Annotated[float, typer.Option(help="Share of asked clients that never answer.")] = 0.0,
-    speed_spread: Annotated[
-        float, typer.Option(help="Spread of the logarithm of clients' speeds; 0 is equal.")
-    ] = 0.0,
-    deadline: Annotated[
-        float | None,
-        typer.Option(help="End of a round at the latest, in passes of a median client."),
-    ] = None,
-    over_selection: Annotated[
-        float, typer.Option(help="Ask this many times the cohort, and wait for the first.")
-    ] = 1.0,
-    eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = 1,
-    eval_samples: Annotated[
-        str,
-        typer.Option(help="Training samples evaluated until the last round, or all."),
-    ] = "5000",
     device: Device = "auto",
+    target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
     out: Out = Path("fedcohort-out"),
     json: Json = False,
 ) -> None:
     """Train with one or more selectors and compare them."""
-    from fedcohort.cli.parsing import count_or_all
-    from fedcohort.simulation import RunConfig
     from fedcohort.simulation.seeds import parse_seeds
+    from fedcohort.simulation.study import check_target
 
+    check_target(target, "--target")
+    if precision != "auto":
+        settings["precision"] = precision
     configs = [
-        RunConfig(
-            dataset=dataset,
-            skew=skew,
-            clients=clients,
-            cohort=cohort,
-            samples_per_client=samples_per_client,
-            size_spread=size_spread,
-            reuse=reuse,
-            selector=name,
-            rounds=rounds,
-            epochs=epochs,
-            batch_size=count_or_all("--batch-size", batch_size, "full"),
-            lr=lr,
-            momentum=momentum,
-            proximal=proximal,
-            server=server,
-            availability=availability,
-            dropout=dropout,
-            speed_spread=speed_spread,
-            deadline=deadline,
-            over_selection=over_selection,
-            model=model,
-            init=init,
-            profile=profile,
-            profile_layer=profile_layer,
-            profile_epsilon=profile_epsilon,
-            profile_delta=profile_delta,
-            inputs=inputs,
-            precision="float32" if precision == "auto" else precision,
-            eval_every=eval_every,
-            eval_samples=count_or_all("--eval-samples", eval_samples, "all"),
-            seed=seed,
-        )
+        RunConfig(**settings, selector=name, seed=seed)
         for name in selector or ["dp3s", "fedavg"]
         for seed in parse_seeds(seeds, "--seeds")
     ]
@@ -296,6 +213,10 @@ def report(
 ) -> None:
     """Write one self-contained HTML file about all runs in a folder."""
     from fedcohort.simulation import Store
+    from fedcohort.simulation.study import check_target
+
+    if target is not None:
+        check_target(target, "--target")
 
     with Store.existing(folder) as store:
         from fedcohort.report.html import write_report
@@ -308,7 +229,12 @@ def report(
 def select(
     profiles: Annotated[Path, typer.Option(help="A .npy file [C, Q], one profile a client.")],
     k: Annotated[int, typer.Option("-k", help="Clients to choose.")],
-    selector: Annotated[str, typer.Option(help="A selector, or name:key=value,….")] = "dp3s",
+    selector: Annotated[
+        str,
+        typer.Option(
+            help="A selector, or name:key=value,….", autocompletion=completion("selector")
+        ),
+    ] = "dp3s",
     seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
     sizes: Annotated[Path | None, typer.Option(help="A .npy file [C], samples a client.")] = None,
 ) -> None:
@@ -320,7 +246,13 @@ def select(
 
 @data_app.command("fetch")
 def fetch_data(
-    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="mnist, fashion-mnist, cifar-10, mnist-by-writer or shakespeare.",
+            autocompletion=lambda: list(DATASETS),
+        ),
+    ],
 ) -> None:
     """Find a data set on this machine or download it, checked, and print its folder."""
     from fedcohort.cli.data import fetch_with_progress

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedcohort.report.timing import duration, time_left
 from fedcohort.simulation import Store
-from fedcohort.simulation.groups import group_states, part_states
+from fedcohort.simulation.groups import dataset_of, group_states, part_states
 from fedcohort.simulation.progress import seconds_left
 
 
@@ -76,7 +76,7 @@ def status_of(store: Store) -> dict[str, Any]:
                 "round": group.round,
                 "live": group.live,
                 "rounds": group.rounds,
-                "dataset": json_module.loads(group.shape)["dataset"],
+                "dataset": dataset_of(store, group),
             }
             for group in held
         ],

@@ -1,10 +1,18 @@
 """Who holds which data: data sets, downloads, partitions, federations."""
 
-from fedcohort.federation.dataset import Dataset
-from fedcohort.federation.datasets import DATASETS, load_dataset
-from fedcohort.federation.download import Progress, fetch
+from fedcohort.federation.array_folder import load_array_folder
+from fedcohort.federation.dataset import INPUTS, TASKS, Dataset
+from fedcohort.federation.datasets import (
+    DATASETS,
+    NamedDataset,
+    fetch,
+    has_own_clients,
+    load_dataset,
+)
 from fedcohort.federation.federation import Federation, build_federation
+from fedcohort.federation.huggingface import from_partitions, load_huggingface
 from fedcohort.federation.npz import load_npz
+from fedcohort.federation.parquet import load_parquet
 from fedcohort.federation.partitions import (
     Partition,
     PartitionSpec,
@@ -15,21 +23,29 @@ from fedcohort.federation.partitions import (
     partition_iid,
     partition_shards,
 )
-from fedcohort.federation.sources import SOURCES, Source, user_cache
+from fedcohort.federation.sources import Source, user_cache
+from fedcohort.federation.transfer import Progress
 
 __all__ = [
     "DATASETS",
-    "SOURCES",
+    "INPUTS",
+    "TASKS",
     "Dataset",
     "Federation",
+    "NamedDataset",
     "Partition",
     "PartitionSpec",
     "Progress",
     "Source",
     "build_federation",
     "fetch",
+    "from_partitions",
+    "has_own_clients",
+    "load_array_folder",
     "load_dataset",
+    "load_huggingface",
     "load_npz",
+    "load_parquet",
     "lognormal_sizes",
     "parse_skew",
     "partition_by_skew",

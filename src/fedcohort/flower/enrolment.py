@@ -1,27 +1,21 @@
 """Who takes part: new nodes introduce themselves and join, clients that stay away are let go."""
 
 import dataclasses
-import re
 import time
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fedcohort.adapters.admission import Admission
+from fedcohort.adapters.introductions import Introduction, Limits
+from fedcohort.adapters.members import Members
+from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import RefusedReplyError, TooFewClientsError
 from fedcohort.flower.log import log, reason_of
 from fedcohort.flower.mailbox import Letter, Mailbox, pause
-from fedcohort.flower.members import Members
-from fedcohort.flower.protocol import (
-    PROFILE_QUERY,
-    VECTOR_NEEDS,
-    Introduction,
-    Limits,
-    query_content,
-    read_introduction,
-)
+from fedcohort.flower.protocol import PROFILE_QUERY, query_content, read_introduction
 from fedcohort.selection import Need, Selector
 
 
@@ -41,6 +35,8 @@ class Rules:
         Seconds that a round waits for introductions.
     patience : float
         Seconds that a round waits for clients in all.
+    settle : float
+        Seconds after which the first round begins with fewer than `min_clients`.
     forget_after : int, optional
         Rounds after which a client that is gone is forgotten.
     limits : Limits
@@ -53,6 +49,7 @@ class Rules:
     min_clients: int
     query_deadline: float
     patience: float
+    settle: float
     forget_after: int | None
     limits: Limits
 
@@ -60,28 +57,22 @@ class Rules:
 class Enrolment:
     """Turns Flower's nodes into the selector's clients, and waits until enough are there."""
 
-    def __init__(self, selector: Selector, mailbox: Mailbox, rules: Rules) -> None:
-        self.members = Members()
+    def __init__(self, selector: Selector, mailbox: Mailbox, rules: Rules, sizes: SizeRule) -> None:
+        self.admission = Admission(selector, sizes, log)
         self._selector = selector
         self._mailbox = mailbox
         self._rules = rules
-        self._wants = [need for need in VECTOR_NEEDS if need in selector.needs]
-        self._lengths: dict[Need, int] = {}
         self._arrived: dict[int, Introduction] = {}
         self._claims: dict[int, Introduction] = {}
         self._asked: set[int] = set()
         self._unsent: set[int] = set()
         self._began = False
-
-    def restore(self, members: Members, lengths: Mapping[Need, int]) -> None:
-        """Continue with the clients of an earlier server."""
-        self.members = members
-        self._lengths = dict(lengths)
+        self._complaint = ""
 
     @property
-    def lengths(self) -> Mapping[Need, int]:
-        """The length of the vectors that all clients send, by need."""
-        return self._lengths
+    def members(self) -> Members:
+        """Who is known."""
+        return self.admission.members
 
     def gather(self, grid: Grid, round_: int, model: ArrayRecord) -> list[int]:
         """Return the clients that can train now, waiting for enough of them.
@@ -102,12 +93,14 @@ class Enrolment:
         """
         start, first = time.monotonic(), not self._began
         rules = self._rules
+        wanted = rules.min_clients if first else rules.min_cohort
         self._asked -= self._unsent
         self._unsent.clear()
         while True:
             connected = self._look(grid, model)
             elapsed = time.monotonic() - start
-            late = elapsed >= rules.patience
+            # Where nobody said how many the first round waits for, it does not wait that long.
+            late = elapsed >= (rules.settle if first else rules.patience)
             expecting = self._expecting()
             ready = self._ready(connected)
             here = len(self._arrived) + len(ready)
@@ -115,18 +108,49 @@ class Enrolment:
             # not of network delays.
             if not first or late or (not expecting and here >= rules.min_clients):
                 ready = self._ready(connected) if self._admit(connected) else ready
-            enough = len(ready) >= (rules.min_clients if first else rules.min_cohort)
             hold = expecting and (first or len(ready) < rules.cohort)
-            if enough and not hold:
+            if len(ready) >= wanted and not hold:
                 break
-            if late:
-                self._check_minimum(ready, connected)
+            if late and len(ready) >= rules.min_cohort:
+                log.warning(
+                    "Begins with %d clients instead of %d after waiting %g s.",
+                    len(ready),
+                    wanted,
+                    elapsed,
+                )
                 break
+            over = elapsed >= rules.patience
+            if over or not expecting:
+                self._complain(here, wanted, connected, over=over)
             pause(elapsed, rules.patience)
-        self._began = True
+        self._began, self._complaint = True, ""
         self.members.see(self.members.at(connected), round_)
         self._let_go(round_)
         return ready
+
+    def _complain(self, here: int, wanted: int, connected: set[int], *, over: bool) -> None:
+        """Say at once what a round waits for; raise when waiting is over, or without a point."""
+        rules, refusals = self._rules, self.admission.refusals
+        reasons = "; ".join(
+            f"{reason} ({count})" for reason, count in Counter(refusals.values()).most_common(3)
+        )
+        if len(refusals) >= max(rules.min_cohort, len(connected)):
+            raise TooFewClientsError(
+                f"All {len(connected)} connected nodes were refused: {reasons}. Mend the ClientApp;"
+                " mods of the whole app (ClientApp(mods=[...])) that spoil replies belong to"
+                " @app.train(mods=[...])."
+            )
+        left = f", {len(refusals)} were refused: {reasons}" if refusals else ""
+        if over:
+            raise TooFewClientsError(
+                f"Only {here} of the {len(connected)} connected nodes could train after"
+                f" {rules.patience:g} s, and a round needs {rules.min_cohort}{left}: start more"
+                " SuperNodes, raise patience, or lower min_cohort."
+            )
+        complaint = f"{here} of the {len(connected)} connected nodes can train{left}"
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.info("Waiting for %d clients: %s.", wanted, complaint)
 
     def idle_nodes(self, grid: Grid) -> list[int]:
         """Return the connected nodes that owe no answer."""
@@ -135,20 +159,21 @@ class Enrolment:
 
     def hear(self, letter: Letter, reply: Message) -> None:
         """Take a node's introduction."""
+        admission = self.admission
         try:
             if reply.has_error():
                 raise RefusedReplyError(reason_of(reply))
             self._arrived[letter.node] = read_introduction(
-                reply.content, self._wants, self._rules.limits, expected=self._lengths
+                reply.content, admission.wants, self._rules.limits, expected=admission.lengths
             )
         except RefusedReplyError as refusal:
-            if self._wants:
-                log.warning("Node %d is left out: %s.", letter.node, refusal)
+            if admission.wants:
+                admission.refuse(letter.node, str(refusal))
             else:
                 log.warning(
                     "Node %d is known by its node id alone, with size 1: %s.", letter.node, refusal
                 )
-                self._arrived[letter.node] = Introduction("", 1.0, {})
+                self._arrived[letter.node] = Introduction("")
 
     # -- one look ---------------------------------------------------------------------------
 
@@ -158,6 +183,8 @@ class Enrolment:
         connected = set(grid.get_node_ids())
         self._mailbox.forget(connected)
         self._asked &= connected
+        for node in self.admission.refusals.keys() - connected:
+            del self.admission.refusals[node]
         for waiting in (self._arrived, self._claims):
             for node in waiting.keys() - connected:
                 del waiting[node]
@@ -166,9 +193,10 @@ class Enrolment:
         )
         self._asked.update(strangers)
         if not self._rules.introduce:
-            self._arrived.update((node, Introduction("", 1.0, {})) for node in strangers)
+            self._arrived.update((node, Introduction("")) for node in strangers)
         elif strangers:
-            content = query_content(self._wants, model if Need.PROFILE in self._wants else None)
+            wants = self.admission.wants
+            content = query_content(wants, model if Need.PROFILE in wants else None)
             letters = self._mailbox.send(
                 grid, [Message(content, node, PROFILE_QUERY) for node in strangers]
             )
@@ -183,90 +211,19 @@ class Enrolment:
         )
 
     def _ready(self, connected: set[int]) -> list[int]:
-        return sorted(self.members.at(connected - self._mailbox.busy))
-
-    def _check_minimum(self, ready: list[int], connected: set[int]) -> None:
-        rules = self._rules
-        if len(ready) < rules.min_cohort:
-            raise TooFewClientsError(
-                f"Only {len(ready)} of the {len(connected)} connected nodes could train after"
-                f" {rules.patience:g} s, and a round needs {rules.min_cohort}: start more"
-                " SuperNodes, raise patience, or lower min_cohort."
-            )
-        log.warning(
-            "Begins with %d clients instead of %d after waiting %g s.",
-            len(ready),
-            rules.min_clients,
-            rules.patience,
-        )
+        here = self.members.at(connected - self._mailbox.busy)
+        return sorted(self._selector.eligible(np.array(here, np.int64)).tolist())
 
     # -- joining and leaving ----------------------------------------------------------------
 
     def _admit(self, connected: set[int]) -> bool:
-        """Let those in who have introduced themselves, in the order of their names.
-
-        Returns whether anybody was waiting.
-        """
+        """Let those in who have introduced themselves; returns whether anybody was waiting."""
         claimed, waiting = set(self._claims), {**self._claims, **self._arrived}
         self._arrived.clear()
         self._claims.clear()
-        if not waiting:
-            return False
-        self._settle_lengths(waiting)
-        joining: list[Introduction] = []
-        ids: list[int] = []
-        for node in sorted(waiting, key=lambda node: _natural(_name(waiting[node], node))):
-            introduction, name = waiting[node], _name(waiting[node], node)
-            wrong = self._wrong_length(introduction)
-            client = self.members.client_named(name)
-            if wrong is not None:
-                log.warning("Node %d is left out: %s.", node, wrong)
-            elif client is None:
-                ids.append(self.members.add(name, node, introduction.size))
-                joining.append(introduction)
-            elif self.members.node(client) not in connected:
-                log.info("Client %r is back as node %d.", name, node)
-                self.members.move(client, node)
-            else:
-                # Whoever holds the name keeps it while connected: else anybody could take it over.
-                if node not in claimed:
-                    log.info(
-                        "Node %d waits to be client %r, which is connected as node %d.",
-                        node,
-                        name,
-                        self.members.node(client),
-                    )
-                self._claims[node] = introduction
-        if ids:
-            self._join(ids, joining)
-        return True
-
-    def _join(self, ids: list[int], joining: list[Introduction]) -> None:
-        columns = {
-            need: np.stack([introduction.vectors[need] for introduction in joining])
-            for need in self._wants
-        }
-        self._selector.join(
-            np.array(ids, np.int64),
-            columns.get(Need.PROFILE),
-            sizes=[introduction.size for introduction in joining],
-            label_counts=columns.get(Need.LABEL_COUNTS),
-        )
-        log.info("%d clients joined, %d in all.", len(ids), len(self.members))
-
-    def _settle_lengths(self, waiting: Mapping[int, Introduction]) -> None:
-        """Let the majority of the first clients decide how long a vector is."""
-        for need in self._wants:
-            if need not in self._lengths:
-                votes = Counter(len(i.vectors[need]) for i in waiting.values())
-                self._lengths[need] = votes.most_common(1)[0][0]
-
-    def _wrong_length(self, introduction: Introduction) -> str | None:
-        for need in self._wants:
-            length, expected = len(introduction.vectors[need]), self._lengths[need]
-            if length != expected:
-                return f"its {need.value} has {length} numbers where the others have {expected}"
-        return None
+        if waiting:
+            self._claims.update(self.admission.admit(waiting, connected, claimed))  # type: ignore[arg-type]
+        return bool(waiting)
 
     def _let_go(self, round_: int) -> None:
         if self._rules.forget_after is None:
@@ -276,18 +233,4 @@ class Enrolment:
             log.info(
                 "%d clients left: not seen for %d rounds.", len(gone), self._rules.forget_after
             )
-            self._selector.leave(np.array(gone, np.int64))
-            self.members.remove(gone)
-
-
-def _name(introduction: Introduction, node: int) -> str:
-    return introduction.name or f"node:{node}"
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Order names as a person would: 2 before 10, numbers before words."""
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part)
-        for part in re.split(r"(\d+)", name)
-        if part
-    ]
+            self.admission.remove(gone)

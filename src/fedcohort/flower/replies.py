@@ -9,9 +9,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedcohort.adapters.introductions import Limits, check_values, finite
 from fedcohort.errors import RefusedReplyError
-from fedcohort.flower.arrays import check_values, read_array
-from fedcohort.flower.protocol import Limits, finite
+from fedcohort.flower.arrays import read_array
 
 _NUMBERS = "fiub"
 
@@ -85,13 +85,17 @@ class ReplyReader:
         records = list(content.metric_records.values())
         if len(records) != 1:
             raise RefusedReplyError(f"it sent {len(records)} metric records instead of one")
-        weight = finite(records[0].get(self.weight_key))
-        if weight is None or weight <= 0:
+        claimed = finite(records[0].get(self.weight_key))
+        if claimed is None or claimed <= 0:
             raise RefusedReplyError(
                 f"its metric {self.weight_key!r} is {records[0].get(self.weight_key)!r}, not a"
                 " number above 0"
             )
         return records[0]
+
+    def weight(self, content: RecordDict) -> float:
+        """Return what a reply claims to weigh."""
+        return float(self.metrics(content)[self.weight_key])  # type: ignore[arg-type]
 
     def _checked(self, record: ArrayRecord, sent: ArrayRecord) -> dict[str, NDArray[Any]]:
         if record.keys() != sent.keys():

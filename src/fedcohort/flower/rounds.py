@@ -8,34 +8,15 @@ import numpy as np
 from flwr.app import ArrayRecord, Message
 from numpy.typing import NDArray
 
+from fedcohort.adapters.history import RoundSummary
+from fedcohort.adapters.introductions import SIZE
+from fedcohort.adapters.sizes import SizeLedger
 from fedcohort.errors import RefusedReplyError
 from fedcohort.flower.log import log, reason_of
 from fedcohort.flower.replies import ReplyReader, Update, alike
 from fedcohort.selection import Cohort, Outcome
 
 _TOO_MANY = "enough others were faster"
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundSummary:
-    """What happened in one round, by client name.
-
-    Attributes
-    ----------
-    round : int
-        Its number, from 1.
-    cohort : tuple of str
-        Who was asked to train, one entry per place.
-    trained : tuple of str
-        Whose update was used.
-    left_out : dict of str
-        Why the others' was not.
-    """
-
-    round: int
-    cohort: tuple[str, ...]
-    trained: tuple[str, ...]
-    left_out: Mapping[str, str]
 
 
 @dataclasses.dataclass(eq=False)
@@ -140,24 +121,47 @@ class Round:
             np.array([np.nan if u is None else u.seconds for u in found]),
         )
 
-    def reweigh(self, used: Sequence[Update], size: Callable[[int], float]) -> None:
-        """Put the selector's own weights, if it has any, where the strategy looks for sizes."""
+    def reweigh(
+        self, used: Sequence[Update], size: Mapping[int, float], ledger: SizeLedger
+    ) -> None:
+        """Put what counts of the claimed sizes, or a selector's own weights, where sizes stand.
+
+        Parameters
+        ----------
+        used : sequence of Update
+            The updates of the round.
+        size : dict of float
+            The sizes that the selector knows, by client.
+        ledger : SizeLedger
+            What clients claimed before.
+        """
+        key = self.reader.weight_key
+        if key == SIZE:
+            claims = {u.client: self.reader.weight(u.reply.content) for u in used}
+            counted = ledger.in_training(claims)
+            for update in used:
+                if counted[update.client] < claims[update.client]:
+                    self.reader.metrics(update.reply.content)[key] = counted[update.client]
         ids, place = np.unique(self.cohort.ids, return_inverse=True)
         weights = np.bincount(place, self.cohort.weights)
-        sizes = np.array([size(client) for client in ids.tolist()])
+        sizes = np.array([size[client] for client in ids.tolist()])
         if np.allclose(weights, sizes / sizes.sum()):
             return
         weight_of = dict(zip(ids.tolist(), (weights * sizes.sum()).tolist(), strict=True))
         for update in used:
             metrics = self.reader.metrics(update.reply.content)
-            metrics[self.reader.weight_key] = weight_of[update.client]
+            metrics[key] = weight_of[update.client]
 
     def summary(self, used: Sequence[Update]) -> RoundSummary:
         """Return what happened, by name."""
+        return self.summary_of([update.client for update in used])
+
+    def summary_of(self, trained: Sequence[int]) -> RoundSummary:
+        """Return what happened, if these clients trained."""
         return RoundSummary(
             self.number,
             tuple(self.name(client) for client in self.cohort.ids.tolist()),
-            tuple(self.name(update.client) for update in used),
+            tuple(self.name(client) for client in trained),
             {self.name(client): reason for client, reason in self.failures.items()},
         )
 

@@ -12,26 +12,28 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
+from fedcohort.adapters.admission import guarded, introduces
+from fedcohort.adapters.checkpoint import Checkpoint
+from fedcohort.adapters.history import RoundSummary
+from fedcohort.adapters.introductions import VECTOR_NEEDS, Limits
+from fedcohort.adapters.members import Members
+from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
-from fedcohort.flower.checkpoint import Checkpoint, restore_strategy, strategy_state
 from fedcohort.flower.enrolment import Enrolment, Rules
 from fedcohort.flower.grids import ChosenGrid, NobodyLeftError, PatientGrid, RoundGrid
 from fedcohort.flower.log import log, reason_of
 from fedcohort.flower.mailbox import Letter, Mailbox
-from fedcohort.flower.members import Members
-from fedcohort.flower.protocol import (
-    LOSS_QUERY,
-    PROFILE_QUERY,
-    VECTOR_NEEDS,
-    Limits,
-    query_content,
-    read_loss,
-)
-from fedcohort.flower.replies import ReplyReader, Update, alike
-from fedcohort.flower.rounds import Round, RoundSummary, changes_of
+from fedcohort.flower.protocol import LOSS_QUERY, PROFILE_QUERY, query_content, read_loss
+from fedcohort.flower.replies import ReplyReader, alike
+from fedcohort.flower.rounds import Round, changes_of
+from fedcohort.flower.secure import MaskedRound, SecureAggregation
+from fedcohort.flower.starting import own_start, quiet_until, woven
+from fedcohort.flower.state import arrays_of, record_of, restore_strategy, strategy_state
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
-from fedcohort.selection import Cohort, Need, Selector, make_selector
+from fedcohort.selection import Cohort, Need, Outcome, Selector, bounded_sizes, make_selector
+from fedcohort.selection.sizes import GROWTH, LARGEST
 
 _COUNT = Interval(1, integral=True)
 _SECONDS = Interval(0, closed="neither")
@@ -76,8 +78,22 @@ class CohortStrategy(Strategy):
         Rounds after which a client that is gone loses its profile and history; never by default.
     identify : bool
         Whether clients are asked for their stable names even if the selector needs nothing of them.
+    guard : {"profiles", "off"}
+        Whether clients with extreme or copied profiles are left out (see
+        `fedcohort.selection.guard`); a guard that the selector's spec names has the last word.
+    largest_size : float, optional
+        A client's size counts up to so many times the upper quartile of the others' sizes; None
+        believes every claim.
+    size_growth : float, optional
+        A size claimed in training counts up to so many times the one that counted on joining;
+        None believes every claim.
+    evaluate_on : {"connected", "cohort"}
+        Whom the wrapped strategy sees for evaluation: all nodes that are not busy, or those of the
+        round's cohort.
     loss_keys : tuple of str
         Metrics of train replies that may hold the training loss; the first that is there counts.
+    secure : SecureAggregation, optional
+        Hides single updates from the server; for selectors that need profiles or nothing.
     check_arrays : bool
         Whether a train reply must hold the arrays that were sent, in the same shapes; switch it
         off for strategies whose models grow, such as XGBoost's.
@@ -106,14 +122,23 @@ class CohortStrategy(Strategy):
     query_deadline: float = parameter(60.0, _SECONDS)
     forget_after: int | None = parameter(None, Optional(_COUNT))
     identify: bool = parameter(False, OneOf(False, True))
-    loss_keys: tuple[str, ...] = ("train_loss", "loss")
+    guard: str = parameter("profiles", OneOf("profiles", "off"))
+    largest_size: float | None = parameter(LARGEST, Optional(Interval(1)))
+    size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
+    evaluate_on: str = parameter("connected", OneOf("connected", "cohort"))
+    loss_keys: tuple[str, ...] = LOSS_KEYS
+    secure: SecureAggregation | None = None
     check_arrays: bool = parameter(True, OneOf(False, True))
     limits: Limits = dataclasses.field(default_factory=Limits)
     checkpoint: str | Path | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "CohortStrategy")
+        _check_strategy(self.inner)
         self._selector = _as_selector(self.selector)
+        guarded(self.selector, self._selector, self.guard)
+        if self.secure is not None:
+            self.secure.check(self._selector)
         self._least = self._minimum()
         self.history: list[RoundSummary] = []
         self._mailbox = Mailbox(self._deliver)
@@ -121,15 +146,17 @@ class CohortStrategy(Strategy):
             self._selector,
             self._mailbox,
             Rules(
-                introduce=self.identify or bool(self._selector.needs - {Need.DURATION}),
+                introduce=self.identify or introduces(self._selector),
                 cohort=self.cohort,
                 min_cohort=self._least,
                 min_clients=self.min_clients or self.cohort,
                 query_deadline=self.query_deadline,
                 patience=self.patience,
+                settle=self._settle(),
                 forget_after=self.forget_after,
                 limits=self.limits,
             ),
+            SizeRule(self.largest_size, self.size_growth),
         )
         self._reader = ReplyReader(
             weight_key=str(_of(self.inner, "weighted_by_key", "num-examples")),
@@ -143,8 +170,14 @@ class CohortStrategy(Strategy):
         self._round: Round | None = None
         self._losses: dict[int, float] = {}
         self._mute: set[int] = set()
+        self._masked: MaskedRound | None = None
         self._evaluating: set[str] = set()
         self._evaluations: list[Message] = []
+
+    def _settle(self) -> float:
+        """Return how long the first round waits for `min_clients`."""
+        given = self.min_clients is not None
+        return self.patience if given else min(self.patience, self.query_deadline)
 
     def _minimum(self) -> int:
         """Return the smallest cohort, and check that the wrapped strategy can work with it."""
@@ -191,26 +224,21 @@ class CohortStrategy(Strategy):
         arrays = self._resume(initial_arrays)
 
         def evaluate(round_: int, model: ArrayRecord) -> MetricRecord | None:
-            return None if evaluate_fn is None else evaluate_fn(round_ + self._done, model)
+            passed = round_ < self._done
+            return None if passed or evaluate_fn is None else evaluate_fn(round_, model)
 
-        result = super().start(
-            RoundGrid(grid, self._exchange),
-            arrays,
-            max(0, num_rounds - self._done),
-            timeout,
-            train_config,
-            evaluate_config,
-            None if evaluate_fn is None else evaluate,
-        )
-        if self._done:
-            for by_round in (
-                result.train_metrics_clientapp,
-                result.evaluate_metrics_clientapp,
-                result.evaluate_metrics_serverapp,
-            ):
-                moved = {round_ + self._done: values for round_, values in by_round.items()}
-                by_round.clear()
-                by_round.update(moved)
+        start = woven(self.inner, self).start if own_start(self.inner) else super().start
+        with quiet_until(self._done + 1):
+            result = start(
+                grid=RoundGrid(grid, self._exchange),
+                initial_arrays=arrays,
+                num_rounds=num_rounds,
+                timeout=timeout,
+                train_config=train_config,
+                evaluate_config=evaluate_config,
+                evaluate_fn=None if evaluate_fn is None else evaluate,
+            )
+        if self._done and isinstance(result, Result):
             result.arrays = result.arrays or arrays
         return result
 
@@ -218,7 +246,9 @@ class CohortStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the cohort and let the wrapped strategy address it."""
-        number = server_round + self._done
+        if server_round <= self._done:
+            return []
+        number = server_round
         if self._first_model is None:
             self._first_model = arrays
         available = np.array(self._enrolment.gather(grid, number, self._first_model), np.int64)
@@ -228,28 +258,38 @@ class CohortStrategy(Strategy):
             self._ask(grid, self._new_round(number, ids, arrays), need, config)
         available = self._without_busy(available)
         cohort = self._selector.select(min(k, len(available)), available, rng=rng)
-        self._round = self._new_round(number, cohort, arrays)
-        return self._address(grid, self._round, config)
+        current = self._new_round(number, cohort, arrays)
+        messages = self._address(grid, current, config)
+        if self.secure is not None:
+            self._masked = self.secure.train(grid, number, messages)
+            messages = []
+        self._round = current
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Hand the usable updates to the wrapped strategy and tell the selector."""
+        if server_round <= self._done:
+            return None, None
         current = self._round
-        if current is None or current.number != server_round + self._done:
-            raise InvalidInputError(
-                f"Round {server_round + self._done} is aggregated before it was configured."
-            )
+        if current is None or current.number != server_round:
+            raise InvalidInputError(f"Round {server_round} is aggregated before it was configured.")
         self._round = None
+        if self._masked is not None:
+            return self._aggregate_masked(current, self._masked)
         for reply in replies:
             current.hear(reply)
         updates = current.finish()
-        self._observe(current, updates)
+        tell(self._selector, current.outcome(updates), server_round, self.loss_keys, log)
+        self._enrolment.admission.name_suspects()
         self.history.append(current.summary(updates))
         arrays, metrics = None, None
         least = min(self._least, current.wanted)
         if len(updates) >= least:
-            current.reweigh(updates, self._enrolment.members.size)
+            selector = self._selector
+            size = dict(zip(selector.clients.tolist(), selector.sizes.tolist(), strict=True))
+            current.reweigh(updates, size, self._enrolment.admission.sizes)
             arrays, metrics = self.inner.aggregate_train(
                 current.number, [update.reply for update in updates]
             )
@@ -264,22 +304,56 @@ class CohortStrategy(Strategy):
             self._save(current.number, current.arrays if arrays is None else arrays)
         return arrays, metrics
 
+    def _aggregate_masked(
+        self, current: Round, masked: MaskedRound
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the average of a round under secure aggregation to the wrapped strategy."""
+        self._masked = None
+        for node, client in current.clients.items():
+            if node not in masked.nodes:
+                current.fail(client, "it did not stay to the end of secure aggregation")
+        trained = [client for node, client in current.clients.items() if node in masked.nodes]
+        ids = np.array(sorted(current.clients.values()), np.int64)
+        self._selector.observe(Outcome(ids, np.isin(ids, trained)))
+        self.history.append(current.summary_of(trained))
+        arrays: ArrayRecord | None = None
+        metrics: MetricRecord | None = None
+        if masked.arrays is not None and len(trained) >= min(self._least, current.wanted):
+            arrays, metrics = self.inner.aggregate_train(current.number, [masked.reply()])
+        else:
+            log.warning("Round %d is dropped: secure aggregation did not end.", current.number)
+        if self.checkpoint is not None:
+            self._save(current.number, current.arrays if arrays is None else arrays)
+        return arrays, metrics
+
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the wrapped strategy address nodes that are not busy, if there are enough."""
-        idle = PatientGrid(grid, lambda: self._enrolment.idle_nodes(grid), self.patience)
+        if server_round <= self._done:
+            return []
+        idle = PatientGrid(grid, lambda: self._nodes_to_evaluate(grid), self.patience)
         try:
-            return list(
-                self.inner.configure_evaluate(server_round + self._done, arrays, config, idle)
-            )
+            return list(self.inner.configure_evaluate(server_round, arrays, config, idle))
         except NobodyLeftError:
             log.warning(
                 "Evaluation of round %d is left out: too few nodes for %g s.",
-                server_round + self._done,
+                server_round,
                 self.patience,
             )
             return []
+
+    def _nodes_to_evaluate(self, grid: Grid) -> list[int]:
+        idle = self._enrolment.idle_nodes(grid)
+        if self.evaluate_on == "connected":
+            return idle
+        members = self._enrolment.members
+        chosen = set(self.history[-1].cohort) if self.history else set()
+        return [
+            n
+            for n, c in zip(idle, map(members.client_at, idle), strict=True)
+            if c is not None and members.name(c) in chosen
+        ]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -297,13 +371,34 @@ class CohortStrategy(Strategy):
         same, others = alike(usable, lambda reply: reply.content)
         for _ in others:
             log.warning("An evaluation is left out: its metrics are not those of the others.")
-        return self.inner.aggregate_evaluate(server_round + self._done, same) if same else None
+        if not same:
+            return None
+        self._bound_evaluations(server_round, same)
+        return self.inner.aggregate_evaluate(server_round, same)
+
+    def _bound_evaluations(self, server_round: int, replies: list[Message]) -> None:
+        """Let nobody's claim of many samples outweigh the others' metrics."""
+        key = self._reader.weight_key
+        records = [self._reader.metrics(reply.content) for reply in replies]
+        claimed = [self._reader.weight(reply.content) for reply in replies]
+        for record, claim, counted in zip(
+            records, claimed, bounded_sizes(claimed, self.largest_size).tolist(), strict=True
+        ):
+            if counted < claim:
+                record[key] = counted
+                log.warning(
+                    "An evaluation in round %d claims %g samples, of which %g count.",
+                    server_round,
+                    claim,
+                    counted,
+                )
 
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
         log.info("\t├──> Cohorts of %d by selector %r:", self.cohort, self._selector.name)
         log.info("\t│\t├── Spare clients: %d | Minimum: %d", self.spare, self._least)
         log.info("\t│\t├── Asked of clients: %s", _words(self._selector.needs))
+        log.info("\t│\t├── Rounds done by an earlier server: %d", self._done)
         log.info("\t│\t└── Wrapped strategy: %s", type(self.inner).__name__)
         self.inner.summary()
 
@@ -351,7 +446,7 @@ class CohortStrategy(Strategy):
         members = self._enrolment.members
         if not isinstance(chosen, Cohort):
             chosen = Cohort(chosen, np.full(len(chosen), 1 / len(chosen)))
-        clients = {members.node(client): client for client in np.unique(chosen.ids).tolist()}
+        clients = {int(members.node(c)): int(c) for c in np.unique(chosen.ids)}
         return Round(
             number=number,
             cohort=chosen,
@@ -380,22 +475,6 @@ class CohortStrategy(Strategy):
         busy = self._enrolment.members.at(self._mailbox.busy)
         free = available[~np.isin(available, busy)] if busy else available
         return free if len(free) >= self._least else available
-
-    def _observe(self, current: Round, updates: list[Update]) -> None:
-        outcome = current.outcome(updates)
-        losses = outcome.losses
-        if Need.LOSS in self._selector.needs and losses is not None:
-            told = np.isfinite(losses)
-            if not told[outcome.trained].all():
-                log.warning(
-                    "Round %d has updates without a training loss, which selector %r needs: add"
-                    " one of %s to the metrics of train replies.",
-                    current.number,
-                    self._selector.name,
-                    ", ".join(self.loss_keys),
-                )
-                outcome = dataclasses.replace(outcome, trained=outcome.trained & told)
-        self._selector.observe(outcome)
 
     # -- what selectors ask ------------------------------------------------------------------
 
@@ -459,16 +538,17 @@ class CohortStrategy(Strategy):
 
     def _save(self, number: int, arrays: ArrayRecord) -> None:
         assert self._first_model is not None
-        lengths = {need.value: np.array(n) for need, n in self._enrolment.lengths.items()}
+        admission = self._enrolment.admission
         parts = {
             "selector": self._selector.state(),
-            "members": self._enrolment.members.save(),
+            "members": admission.members.save(),
+            "sizes": admission.sizes.save(),
             "strategy": strategy_state(self.inner),
-            "lengths": lengths,
+            "lengths": {need.value: np.array(n) for need, n in admission.lengths.items()},
         }
-        Checkpoint(number, self._selector.name, arrays, self._first_model, parts).save(
-            Path(str(self.checkpoint))
-        )
+        Checkpoint(
+            number, self._selector.name, arrays_of(arrays), arrays_of(self._first_model), parts
+        ).save(Path(str(self.checkpoint)))
 
     def _resume(self, initial: ArrayRecord) -> ArrayRecord:
         """Return the model to start from, and bring everything back if there is a checkpoint."""
@@ -476,20 +556,36 @@ class CohortStrategy(Strategy):
         saved = None if path is None else Checkpoint.load(path)
         if saved is None or path is None:
             return initial
-        saved.check(self._selector.name, initial, path)
+        shapes = {name: tuple(array.shape) for name, array in initial.items()}
+        saved.check(self._selector.name, shapes, path)
         self._selector.restore(saved.parts["selector"])
+        admission = self._enrolment.admission
         needs = {need.value: need for need in VECTOR_NEEDS}
-        self._enrolment.restore(
-            Members.load(saved.parts["members"]),
-            {needs[name]: int(n) for name, n in saved.parts["lengths"].items()},
-        )
+        admission.members = Members.load(saved.parts["members"])
+        admission.sizes.load(saved.parts["sizes"])
+        admission.lengths = {needs[n]: int(length) for n, length in saved.parts["lengths"].items()}
         restore_strategy(self.inner, saved.parts["strategy"])
-        self._first_model = saved.first_model
+        self._first_model = record_of(saved.first_model)
         self._done = saved.round
         log.info(
             "Resumed after round %d with %d clients.", saved.round, len(self._selector.clients)
         )
-        return saved.model
+        return record_of(saved.model)
+
+
+def _check_strategy(inner: object) -> None:
+    if isinstance(inner, Strategy):
+        return
+    kind = type(inner)
+    if kind.__module__.startswith("flwr.server.strategy") or hasattr(inner, "configure_fit"):
+        raise InvalidParameterError(
+            f"{kind.__name__} is of Flower's older interface (flwr.server.strategy), which"
+            " CohortStrategy cannot wrap: use the one of flwr.serverapp.strategy, and"
+            " @app.main() in the ServerApp."
+        )
+    raise InvalidParameterError(
+        f"CohortStrategy wraps a strategy of flwr.serverapp.strategy, not {kind.__name__}."
+    )
 
 
 def _as_selector(selector: str | Selector) -> Selector:

@@ -1,6 +1,6 @@
 """The client's end for PyTorch: profile and loss from the model and the data it trains with."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fedcohort.errors import InvalidInputError
+from fedcohort.adapters.torch_answers import loss_of, profile_of, samples_in
 from fedcohort.flower.client import answer_queries
 from fedcohort.privacy import Promise
 
@@ -26,6 +26,8 @@ def profile_query(
     criterion: "Callable[[Tensor, Tensor], Tensor] | None" = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
+    most_answers: int | None = None,
+    losses: bool | None = None,
     client_id: Callable[[Context], str] | None = None,
 ) -> None:
     """Answer the server's profile and loss queries with a PyTorch model and its data.
@@ -45,7 +47,14 @@ def profile_query(
     epsilon, delta : float
         What the profile promises each of the client's samples (see `fedcohort.privacy`); without
         an ε it leaves the client as it is. All clients must take part in it, since a private
-        profile is shorter than a plain one.
+        profile is shorter than a plain one. The answer is kept on the client's disk, and given
+        again after a restart (see `fedcohort.adapters.kept_answers`).
+    most_answers : int, optional
+        Private profiles for different models that may leave the client; each spends ε. Without
+        it, the client's log counts them.
+    losses : bool, optional
+        Whether the loss query is answered: exactly, for any model, as often as it is asked, which
+        no ε covers. By default only where no ε is promised.
     client_id : callable, optional
         As in `answer_queries`.
 
@@ -55,45 +64,21 @@ def profile_query(
     """
     promise = None if epsilon is None else Promise(epsilon, delta)
 
-    def size(context: Context) -> int:
-        return sum(len(x) for x, _ in _batches(load(context)[1]))
-
     def profile(arrays: ArrayRecord | None, context: Context) -> NDArray[np.float32]:
-        import torch
-
-        from fedcohort.profiles import fc1_profiles, private_profiles
-
-        model, batches = _loaded(load, arrays, context)
-        x = torch.cat([x for x, _ in _batches(batches)])
-        rows, sizes = torch.arange(len(x)), torch.tensor([len(x)])
-        vector: NDArray[np.float32]
-        if promise is None:
-            vector = fc1_profiles(model, x, rows, sizes, layer=layer)[0].numpy()
-        else:
-            vector = private_profiles(model, x, rows, sizes, promise, layer=layer)[0]
-        return vector
+        return profile_of(*_loaded(load, arrays, context), promise, layer)
 
     def loss(arrays: ArrayRecord | None, context: Context) -> float:
-        import torch
+        return loss_of(*_loaded(load, arrays, context), criterion)
 
-        model, batches = _loaded(load, arrays, context)
-        return _mean_loss(model, batches, criterion or torch.nn.functional.cross_entropy)
-
-    answer_queries(app, size=size, profile=profile, loss=loss, client_id=client_id)
-
-
-def _mean_loss(
-    model: "nn.Module", batches: Iterable[Any], criterion: "Callable[[Tensor, Tensor], Tensor]"
-) -> float:
-    """Return the mean loss of all samples."""
-    import torch
-
-    total, count = 0.0, 0
-    with torch.no_grad():
-        for x, y in _batches(batches):
-            total += float(criterion(model(x), y)) * len(x)
-            count += len(x)
-    return total / max(count, 1)
+    answer_queries(
+        app,
+        size=lambda context: samples_in(load(context)[1]),
+        profile=profile,
+        loss=loss if (promise is None if losses is None else losses) else None,
+        promise=None if promise is None else str(promise),
+        most_answers=most_answers,
+        client_id=client_id,
+    )
 
 
 def _loaded(
@@ -104,14 +89,3 @@ def _loaded(
         model.load_state_dict(arrays.to_torch_state_dict())
     model.eval()
     return model, batches
-
-
-def _batches(batches: Iterable[Any]) -> "Iterable[tuple[Tensor, Tensor]]":
-    for batch in batches:
-        parts = tuple(batch.values()) if isinstance(batch, Mapping) else tuple(batch)
-        if len(parts) != 2:
-            raise InvalidInputError(
-                f"A batch has {len(parts)} parts: profile_query needs inputs and labels, so let"
-                " `load` return batches of two."
-            )
-        yield parts

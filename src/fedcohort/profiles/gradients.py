@@ -5,13 +5,24 @@ gradient (Y. Fraboni et al.: Clustered Sampling, ICML 2021) is what local traini
 minus initial parameters. Both are as long as the model, where an FC-1 profile has Q numbers.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
 def gradient_profiles(
-    model: nn.Module, x: Tensor, y: Tensor, samples: Tensor, sizes: Tensor
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    samples: Tensor,
+    sizes: Tensor,
+    losses: Callable[[Tensor, Tensor], Tensor] = _cross_entropy,
 ) -> Tensor:
     """Return the loss gradient of m clients at the initial model.
 
@@ -31,10 +42,10 @@ def gradient_profiles(
     float32 [m, d]
         One gradient per client, all parameters flattened.
     """
-    weights = list(model.parameters())
+    weights = [p for p in model.parameters() if p.requires_grad]
     profiles = []
     for part in torch.split(samples, sizes.tolist()):
-        loss = F.cross_entropy(model(x[part]), y[part])
+        loss = losses(model(x[part]), y[part]).mean()
         profiles.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)]))
     return torch.stack(profiles)
 

@@ -99,7 +99,10 @@ class _Features:
         centred = outputs - self._centre
         if self._directions is not None:
             centred = centred @ self._directions
-        unit = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+        # By the largest number first: squares of tiny or huge numbers leave the range of floats,
+        # and what is left of them would not have length 1.
+        scaled = centred / centred.abs().amax(dim=1, keepdim=True)
+        unit = scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
         return torch.where(unit.isfinite().all(dim=1, keepdim=True), unit, 0.0)
 
 

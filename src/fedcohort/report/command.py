@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from fedcohort.report.summary import Summary
-
-if TYPE_CHECKING:
-    from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.config import SETTINGS, RunConfig
 
 
 def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
@@ -23,14 +19,14 @@ def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
     out : str
         The folder to name.
     """
-    shared: dict[tuple[RunConfig, tuple[int, ...], float | None], list[str]] = {}
+    shared: dict[tuple[tuple[str, ...], tuple[int, ...], float | None], dict[str, None]] = {}
     for summary in summaries:
-        setting = dataclasses.replace(summary.config, selector="fedavg", seed=0)
-        what = setting, summary.seeds, summary.target
-        shared.setdefault(what, []).append(summary.selector)
+        what = _options(summary.config), summary.seeds, summary.target
+        # Once, even if its data or its code were replaced: only what is there now can be done.
+        shared.setdefault(what, {})[summary.selector] = None
     commands = []
-    for (setting, seeds, target), selectors in shared.items():
-        words = ["fedcohort", "run", *_options(setting)]
+    for (options, seeds, target), selectors in shared.items():
+        words = ["fedcohort", "run", *options]
         for selector in selectors:
             words += ["--selector", selector]
         words += ["--seeds", _seeds(seeds)]
@@ -40,21 +36,17 @@ def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
     return commands
 
 
-def _options(setting: RunConfig) -> list[str]:
-    always = ("dataset", "skew", "clients", "cohort", "rounds", "epochs", "lr")
-    words = []
-    for field in dataclasses.fields(setting):
-        value = getattr(setting, field.name)
-        option = f"--{field.name.replace('_', '-')}"
-        if field.name in ("selector", "seed"):
+def _options(config: RunConfig) -> tuple[str, ...]:
+    """Return the options that do not go without saying."""
+    words: list[str] = []
+    for name, declared in SETTINGS.items():
+        value = getattr(config, name)
+        usual = (declared.quiet or declared.compared) and value == declared.option_default
+        elsewhere = name in ("selector", "seed") or declared.group is None
+        if usual or elsewhere or (declared.divides and config.own_clients):
             continue
-        if field.name == "eval_samples":
-            words += [option, "all" if value is None else str(value)]
-        elif value is True:
-            words.append(option)
-        elif field.name in always or value != field.default:
-            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
-    return words
+        words += [declared.option] if value is True else [declared.option, declared.to_text(value)]
+    return tuple(words)
 
 
 def _seeds(seeds: Sequence[int]) -> str:

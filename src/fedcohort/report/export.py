@@ -5,6 +5,7 @@ CSV needs nothing; Parquet needs pyarrow.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import statistics
@@ -13,15 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import MissingPackageError
-from fedcohort.report.files import whole_file
-from fedcohort.report.summary import Summary, summarise
+from fedcohort.files import replace_file
+from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
 
 if TYPE_CHECKING:
+    from fedcohort.simulation.config import RunConfig
     from fedcohort.simulation.store import Store
 
 Row = dict[str, Any]
 _ROWS_AT_ONCE = 50_000
+# What spreadsheets begin to calculate at.
+_FORMULAS = ("=", "+", "-", "@", "\t")
 
 
 def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
@@ -58,8 +62,14 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
 def round_rows(store: Store) -> Iterator[Row]:
     """Yield every round of every run."""
     for config in store.configs():
-        for record in store.records(config.key):
-            yield {"run": config.key, **dataclasses.asdict(record)}
+        for row in rounds_of(store, config):
+            yield {"run": config.key, **row}
+
+
+def rounds_of(store: Store, config: RunConfig) -> Iterator[Row]:
+    """Yield every round of one run."""
+    for record in store.records(config.key):
+        yield dataclasses.asdict(record)
 
 
 def run_rows(store: Store) -> Iterator[Row]:
@@ -68,7 +78,7 @@ def run_rows(store: Store) -> Iterator[Row]:
         facts = store.facts(config.key)
         yield {
             "run": config.key,
-            **dataclasses.asdict(config),
+            **shown_settings(config, facts["clients"]),
             "done": store.is_done(config.key),
             **{
                 name: facts.get(name)
@@ -78,51 +88,36 @@ def run_rows(store: Store) -> Iterator[Row]:
 
 
 def summary_rows(store: Store) -> Iterator[Row]:
-    """Yield one row a selector and setting, over its seeds."""
+    """Yield one row per selector and setting, over its seeds."""
     for summary in summarise(store, store.targets()):
-        config, interval = summary.config, summary.interval
-        yield {
-            "dataset": config.dataset,
-            "skew": config.skew,
-            "selector": config.selector,
-            "profile": config.profile,
-            "init": config.init,
-            "clients": config.clients,
-            "cohort": config.cohort,
-            "model": config.model,
-            "inputs": config.inputs,
-            "epochs": config.epochs,
-            "batch_size": config.batch_size,
-            "lr": config.lr,
-            "momentum": config.momentum,
-            "proximal": config.proximal,
-            "server": config.server,
-            "size_spread": config.size_spread,
-            "availability": config.availability,
-            "dropout": config.dropout,
-            "speed_spread": config.speed_spread,
-            "deadline": config.deadline,
-            "over_selection": config.over_selection,
-            "precision": config.precision,
-            "seeds": len(summary.seeds),
-            "unfinished": summary.unfinished,
-            "rounds": summary.rounds,
-            "target": summary.target,
-            "rounds_to_target": summary.rounds_to_target,
-            "interval_low": interval and interval.low,
-            "interval_high": interval and interval.high,
-            "median_rounds_to_target": median_rounds(summary),
-            "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
-            "final_train_accuracy": _rounded(final(summary, "train")),
-            "final_test_accuracy": _rounded(final(summary, "test")),
-            "gemd": _rounded(summary.gemd),
-            "participation_variation": _rounded(summary.participation_variation),
-            "bytes_to_target": summary.bytes_to_target,
-            "time_to_target": _rounded(summary.time_to_target),
-            "selection_ms": _rounded(1e3 * summary.selection_seconds),
-            "seconds": round(summary.seconds_per_round * summary.rounds * len(summary.seeds), 3),
-            "device": summary.device,
-        }
+        shown = shown_settings(summary.config, summary.participation.shape[1])
+        settings = {name: v for name, v in shown.items() if name not in ("rounds", "seed")}
+        yield settings | summary_row(summary)
+
+
+def summary_row(summary: Summary) -> Row:
+    """Return what one selector came to, as plain values."""
+    interval = summary.interval
+    return {
+        "seeds": len(summary.seeds),
+        "unfinished": summary.unfinished,
+        "rounds": summary.rounds,
+        "target": summary.target,
+        "rounds_to_target": summary.rounds_to_target,
+        "interval_low": interval and interval.low,
+        "interval_high": interval and interval.high,
+        "median_rounds_to_target": median_rounds(summary),
+        "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
+        "final_train_accuracy": _rounded(final(summary, "train")),
+        "final_test_accuracy": _rounded(final(summary, "test")),
+        "gemd": _rounded(summary.gemd),
+        "participation_variation": _rounded(summary.participation_variation),
+        "bytes_to_target": summary.bytes_to_target,
+        "time_to_target": _rounded(summary.time_to_target),
+        "selection_ms": _rounded(1e3 * summary.selection_seconds),
+        "seconds": round(summary.seconds_per_round * summary.rounds * len(summary.seeds), 3),
+        "device": summary.device,
+    }
 
 
 def median_rounds(summary: Summary) -> float | None:
@@ -142,7 +137,8 @@ TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
 
 def write_csv(path: Path, rows: Iterable[Row]) -> None:
     """Write rows that have the same columns to a file, whole or not at all."""
-    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with replace_file(path) as whole:
+        file = codecs.getwriter("utf-8")(whole)
         writer = None
         for row in rows:
             if writer is None:
@@ -157,11 +153,11 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> None:
         from pyarrow import parquet
     except ImportError as error:
         raise MissingPackageError("Parquet", "parquet", error) from error
-    with whole_file(path) as temporary:
+    with replace_file(path) as file:
         parts = [pyarrow.Table.from_pylist(part) for part in _parts(rows)]
         # A column that is empty in one part has no type there.
         joined = pyarrow.concat_tables(parts, promote_options="permissive")
-        parquet.write_table(joined, temporary)
+        parquet.write_table(joined, file)
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
@@ -175,7 +171,10 @@ def _parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+    """Return a cell; a text that spreadsheets would calculate gets an apostrophe before it."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 
 def _rounded(value: float | None) -> float | None:

@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.config import SETTINGS, RunConfig
+
+Values = tuple[Any, ...]
 
 # What is compared within one panel; everything else must be the same for a fair comparison.
-_COMPARED = ("selector", "profile", "profile_layer", "profile_epsilon", "profile_delta", "init")
-
-_USUAL = {
-    "profile": "fc1",
-    "profile_layer": None,
-    "profile_epsilon": None,
-    "profile_delta": 1e-5,
-    "init": "default",
-}
-
-# What most runs leave as it is goes without saying, beside others that do not.
-_OFF = {
-    "size_spread": 0.0,
-    "momentum": 0.0,
-    "proximal": 0.0,
-    "server": "avg",
-    "availability": "always",
-    "dropout": 0.0,
-    "speed_spread": 0.0,
-    "deadline": None,
-    "over_selection": 1.0,
-}
-
-_WORDS = {
-    "clients": "{} clients",
-    "cohort": "cohorts of {}",
-    "rounds": "{} rounds",
-    "samples_per_client": "{} samples a client",
-    "size_spread": "size spread {}",
-    "epochs": "E = {:g}",
-    "batch_size": "B = {}",
-    "lr": "lr {:g}",
-    "momentum": "momentum {:g}",
-    "proximal": "FedProx {:g}",
-    "server": "{}",
-    "dropout": "dropout {:g}",
-    "speed_spread": "speeds spread {:g}",
-    "over_selection": "{:g} × asked",
-    "eval_every": "evaluated every {} rounds",
-    "init": "{}",
-    "profile": "{} profiles",
-    "profile_epsilon": "ε = {:g}",
-    "profile_delta": "δ = {:g}",
-}
+_COMPARED = {name for name, declared in SETTINGS.items() if declared.compared}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,74 +37,82 @@ class Group:
 
 def group_runs(configs: Iterable[RunConfig]) -> list[Group]:
     """Gather runs into groups, in the order their first runs are given."""
-    by_setting: dict[RunConfig, list[RunConfig]] = {}
+    by_setting: dict[Values, list[RunConfig]] = {}
     for config in dict.fromkeys(configs):
-        by_setting.setdefault(dataclasses.replace(config, seed=0), []).append(config)
-    panels: dict[RunConfig, list[RunConfig]] = {}
-    for setting in by_setting:
-        panels.setdefault(_panel(setting), []).append(setting)
+        by_setting.setdefault(_values(config, without={"seed"}), []).append(config)
+    panels: dict[Values, list[list[RunConfig]]] = {}
+    for runs in by_setting.values():
+        panels.setdefault(_values(runs[0], without={"seed", *_COMPARED}), []).append(runs)
+    firsts = [members[0][0] for members in panels.values()]
     groups = []
-    for panel, settings in panels.items():
-        like = [p for p in panels if (p.dataset, p.skew) == (panel.dataset, panel.skew)]
-        apart = _apart(panel, like, silent=_OFF)
-        title = ", ".join([panel_title(panel.dataset, panel.skew), *apart])
-        for setting in settings:
-            same = [other for other in settings if other.selector == setting.selector]
+    for first, members in zip(firsts, panels.values(), strict=True):
+        like = [other for other in firsts if _place(other) == _place(first)]
+        apart = _apart(first, like, SETTINGS.keys() - _COMPARED - {"seed"})
+        title = ", ".join([panel_title(first.dataset, skew_of(first)), *apart])
+        for runs in members:
+            same = [other[0] for other in members if other[0].selector == runs[0].selector]
             # The usual case keeps the plain name; only what departs from it says how.
-            words = _apart(setting, same, silent=_USUAL)
-            label = " · ".join([setting.selector, *words])
-            runs = sorted(by_setting[setting], key=lambda config: config.seed)
-            groups.append(Group(tuple(runs), title, label))
+            label = " · ".join([runs[0].selector, *_apart(runs[0], same, _COMPARED)])
+            ordered = tuple(sorted(runs, key=lambda config: config.seed))
+            groups.append(Group(ordered, title, label))
     return groups
+
+
+def _values(config: RunConfig, without: Collection[str]) -> Values:
+    return tuple(getattr(config, name) for name in SETTINGS if name not in without)
+
+
+def _place(config: RunConfig) -> tuple[str, str]:
+    return config.dataset, skew_of(config)
 
 
 def panel_title(dataset: str, skew: str) -> str:
     """Return a data set and a skew as a reader knows them, such as ``MNIST, ξ = 0.8``."""
-    return f"{dataset_title(dataset)}, {skew_title(dataset, skew)}"
+    return f"{dataset_title(dataset)}, {skew_title(skew)}"
+
+
+def skew_of(config: RunConfig) -> str:
+    """Return how a run's data are divided; ``natural`` where the data say so themselves."""
+    return "natural" if config.own_clients else config.skew
 
 
 def dataset_title(dataset: str) -> str:
     """Return a data set's name as it is written in text; of a file, its name without folders."""
-    known = {"digits": "Digits", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+    known = {
+        "digits": "Digits",
+        "mnist": "MNIST",
+        "fashion-mnist": "Fashion-MNIST",
+        "cifar-10": "CIFAR-10",
+        "mnist-by-writer": "MNIST by writer",
+        "shakespeare": "Shakespeare",
+    }
     return known.get(dataset.lower(), PurePath(dataset).name)
 
 
-def skew_title(dataset: str, skew: str) -> str:
+def skew_title(skew: str) -> str:
     """Return a skew as it is written in text."""
     kind, _, value = skew.strip().partition(":")
-    if dataset.lower().endswith(".npz") or kind.lower() == "natural":
+    if kind.lower() == "natural":
         return "its own clients"
     if kind.lower() == "iid":
         return "IID"
     if kind.lower() == "dirichlet":
         return f"Dirichlet({value})"
     if kind.lower() == "shards":
-        return f"{value} shards a client"
+        return f"{value} shards per client"
     return f"ξ = {skew}"
 
 
-def _panel(setting: RunConfig) -> RunConfig:
-    defaults = {field.name: field.default for field in dataclasses.fields(setting)}
-    changes: dict[str, Any] = {name: defaults[name] for name in _COMPARED}
-    return dataclasses.replace(setting, **changes)
+def _apart(setting: RunConfig, others: Sequence[RunConfig], among: Collection[str]) -> list[str]:
+    """Say in which settings one of several differs from the others.
 
-
-def _apart(
-    setting: RunConfig,
-    others: Sequence[RunConfig],
-    silent: Mapping[str, Any] = MappingProxyType({}),
-) -> list[str]:
-    """Say in which settings one of several differs from the others, but for `silent` values."""
-    names = [field.name for field in dataclasses.fields(setting)]
-    varying = [n for n in names if len({getattr(other, n) for other in others}) > 1]
-    values = {name: getattr(setting, name) for name in varying}
-    return [_say(n, v) for n, v in values.items() if n not in silent or v != silent[n]]
-
-
-def _say(name: str, value: Any) -> str:
-    if name == "batch_size" and value is None:
-        return "full batch"
-    if name in _WORDS and value is not None:
-        words = _WORDS[name].format(value)
-        return words.removesuffix("s") if value == 1 else words
-    return f"{name.replace('_', ' ')} {value}"
+    What most runs leave as it is goes without saying, beside others that do not.
+    """
+    words = []
+    for name, declared in SETTINGS.items():
+        value = getattr(setting, name)
+        silent = (declared.quiet or declared.compared) and value == declared.default
+        silent = silent or (declared.divides and setting.own_clients)
+        if name in among and not silent and len({getattr(other, name) for other in others}) > 1:
+            words.append(declared.say(value))
+    return words

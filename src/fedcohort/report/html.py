@@ -16,13 +16,21 @@ import numpy as np
 import plotly.offline
 
 from fedcohort.errors import StoreError
+from fedcohort.files import replace_file
 from fedcohort.report import wording
 from fedcohort.report.command import redo_commands
 from fedcohort.report.explorer import explorer_data, rounded
-from fedcohort.report.files import whole_file
 from fedcohort.report.grouping import dataset_title
 from fedcohort.report.palette import CLASSES, selector_styles
-from fedcohort.report.summary import Curve, Summary, Targets, common_target, summarise
+from fedcohort.report.summary import (
+    Curve,
+    Summary,
+    Targets,
+    common_target,
+    shown_settings,
+    summarise,
+)
+from fedcohort.simulation.config import SETTINGS
 
 if TYPE_CHECKING:
     from fedcohort.simulation.store import Store
@@ -38,7 +46,6 @@ _SHOWN_SETTINGS = (
     "model",
     "init",
     "profile",
-    "promise",
     "inputs",
     "samples_per_client",
     "size_spread",
@@ -250,20 +257,16 @@ def _evaluation(summaries: Sequence[Summary]) -> str:
 
 def _settings(members: Sequence[Summary]) -> dict[str, str]:
     """Return the settings in words; where groups differ, all values."""
-    found = {}
-    for name in _SHOWN_SETTINGS:
-        values = list(dict.fromkeys(getattr(s.config, name) for s in members))
-        empty = {
-            "batch_size": "full",
-            "samples_per_client": "the largest possible",
-            "promise": "none, profiles are sent as they are",
-        }
-        texts = [
-            empty[name] if v is None else f"{v:g}" if isinstance(v, float) else str(v)
-            for v in values
-        ]
-        found[name.replace("_", " ")] = ", ".join(texts)
-    return found
+    all_values = [shown_settings(s.config, s.participation.shape[1]) for s in members]
+    found = {
+        name.replace("_", " "): ", ".join(
+            dict.fromkeys(SETTINGS[name].to_text(values[name]) for values in all_values)
+        )
+        for name in _SHOWN_SETTINGS
+    }
+    promises = dict.fromkeys(s.config.promise for s in members)
+    nothing = "none, profiles are sent as they are"
+    return found | {"promise": ", ".join(nothing if p is None else str(p) for p in promises)}
 
 
 def _interval_mark(summary: Summary, members: Sequence[Summary]) -> dict[str, float] | None:
@@ -307,5 +310,5 @@ def _embedded(data: dict[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    with replace_file(path) as file:
+        file.write(text.encode())

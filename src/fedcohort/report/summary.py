@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,10 @@ from fedcohort.metrics import (
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
+from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.store_file import damaged
 
 if TYPE_CHECKING:
-    from fedcohort.simulation.config import RunConfig
     from fedcohort.simulation.store import RoundRecord, Store
 
 _RESAMPLES = 2000
@@ -174,6 +176,19 @@ def summarise(
     return _compared(summaries)
 
 
+def shown_settings(config: RunConfig, clients: int) -> dict[str, Any]:
+    """Return the settings of a run that has so many clients, by name.
+
+    Where the data have clients of their own, nothing divided them, whatever an earlier version
+    wrote down.
+    """
+    values = {name: getattr(config, name) for name in SETTINGS}
+    if config.own_clients:
+        values |= {name: s.default for name, s in SETTINGS.items() if s.divides}
+        values |= {"skew": "natural", "clients": clients}
+    return values
+
+
 def common_target(summaries: Iterable[Summary]) -> float | None:
     """Return the target that all summaries share; None if there is no such."""
     found = {summary.target for summary in summaries}
@@ -198,7 +213,10 @@ def _summarise(
     _, test = _curve(runs, "test_accuracy")
     config = group.configs[0]
     facts = store.facts(config.key)
-    counts = np.array([_participation(run, facts["clients"]) for run in trained])
+    clients = facts["clients"]
+    if any(client >= clients for run in trained for r in run for client in r.cohort):
+        raise damaged(store.path, f"a cohort of run {config.key!r} has a client beyond {clients}")
+    counts = np.array([_participation(run, clients) for run in trained])
     gemds = [r.gemd for run in trained for r in run if r.gemd is not None]
     reached, interval = None, None
     by_seed: tuple[int | None, ...] = ()
@@ -213,7 +231,7 @@ def _summarise(
         label=group.label,
         selector=config.selector,
         dataset=config.dataset,
-        skew=config.skew,
+        skew=shown_settings(config, facts["clients"])["skew"],
         panel=group.panel,
         config=config,
         seeds=tuple(c.seed for c in group.configs),
@@ -251,10 +269,15 @@ def _curve(
     scores = [{r.round: getattr(r, score) for r in run} for run in runs]
     rounds = [t for t in scores[0] if all(run.get(t) is not None for run in scores)]
     seeds = np.array([[run[t] for t in rounds] for run in scores], dtype=np.float64)
-    share = np.full(len(seeds), 1 / len(seeds))
-    counts = generator(0, "report bands").multinomial(len(seeds), share, size=_RESAMPLES)
-    low, high = np.percentile(counts @ seeds / len(seeds), [2.5, 97.5], axis=0)
+    low, high = np.percentile(_resamples(len(seeds)) @ seeds / len(seeds), [2.5, 97.5], axis=0)
     return np.array(rounds, dtype=np.int64), Curve(seeds, seeds.mean(axis=0), low, high)
+
+
+@functools.lru_cache(maxsize=8)
+def _resamples(seeds: int) -> npt.NDArray[np.int64]:
+    """Return how often each seed is drawn in each resample, [resamples, seeds]."""
+    share = np.full(seeds, 1 / seeds)
+    return generator(0, "report bands").multinomial(seeds, share, size=_RESAMPLES)
 
 
 def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.int64]:

@@ -23,7 +23,9 @@ from fedcohort.selection.registry import (
     register,
     selector_class,
 )
+from fedcohort.selection.sizes import bounded_sizes
 from fedcohort.selection.ward import Ward
+from fedcohort.selection.wrappers import always, only
 
 __all__ = [
     "AFL",
@@ -44,8 +46,11 @@ __all__ = [
     "PowerOfChoice",
     "Selector",
     "Ward",
+    "always",
+    "bounded_sizes",
     "list_selectors",
     "make_selector",
+    "only",
     "register",
     "selector_class",
 ]

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -106,6 +106,7 @@ class Selector(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset()
     repeats: ClassVar[bool] = False
     asks_newcomers: ClassVar[Need | None] = None
+    needs_labels: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -186,6 +187,36 @@ class Selector(ABC):
         """Let clients go, with all that is known of them."""
         self._roster.remove(_as_ids(ids))
         self._left()
+
+    def resize(self, ids: ArrayLike, sizes: ArrayLike) -> None:
+        """Replace the sizes [m] of clients `ids` [m]."""
+        who = _as_ids(ids)
+        rows, new = self._roster.rows(who), _as_sizes(sizes, who)
+        if not np.array_equal(self._roster["size"][rows], new):
+            self._roster.put("size", rows, new)
+            self._forget()
+
+    def label(self, client: int, labels: Iterable[str]) -> None:  # noqa: B027
+        """Hear a client's name and tags; only `fedcohort.selection.wrappers` look at them."""
+
+    def eligible(self, ids: ArrayLike) -> Ids:
+        """Return those of the clients `ids` that may be chosen at all."""
+        return _as_ids(ids)
+
+    @property
+    def sizes(self) -> Floats:
+        """How many samples each of `clients` holds [C]."""
+        return self._roster["size"]
+
+    @property
+    def suspects(self) -> Mapping[int, str]:
+        """Why clients are left out, by id."""
+        return {}
+
+    @property
+    def innermost(self) -> "Selector":
+        """The selector that chooses: this one, unless it is wrapped around another."""
+        return self
 
     # -- each round ------------------------------------------------------------------------
 

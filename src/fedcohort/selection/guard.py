@@ -9,7 +9,8 @@ extreme         farther from the coordinate-wise median m of all profiles than `
 copies          three clients or more of which each is nearer to the next than `NEAR` of what is
                 usual between neighbours. Independent samples of one kind give profiles about
                 √(v / n_m + v / n_n) apart, so distances are compared after division by
-                √(1 / n_m + 1 / n_n).
+                √(1 / n_m + 1 / n_n). Among more than `LARGEST` clients, a random sample of that
+                many is compared, and everyone else with the copies found in it.
 contradictions  what training changed in the output layer is predicted from the profile by ridge
                 regression over all other clients, and points the other way.
 
@@ -24,8 +25,8 @@ import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.dpp.kernels import Frame, distances, row_blocks
-from fedcohort.errors import InvalidInputError
 from fedcohort.parameters import Interval, OneOf, parameter
+from fedcohort.randomness import generator
 from fedcohort.selection.base import Bools, Floats, Need, Selector
 from fedcohort.selection.roster import Rows
 
@@ -36,7 +37,8 @@ NEAR = 1 / 3
 SMALLEST_GROUP = 3
 # A claimed size counts up to this many times the median, so that it cannot excuse a copy.
 _LARGEST_SIZE = 4.0
-# The distances of all pairs are looked at.
+# The distances of all pairs are looked at, in larger populations of a sample: copies that are fewer
+# than 3 in `LARGEST` may not show in it.
 LARGEST = 10_000
 # Clients whose training must be known, for each direction of the profiles, before any is judged.
 _CLIENTS_PER_DIRECTION = 3
@@ -111,17 +113,8 @@ class ProfileSelector(Selector):
 
     def _forged(self) -> Bools:
         if self._forgeries is None:
-            self._forgeries = self._look_for_forgeries()
+            self._forgeries = forged(self._roster[Need.PROFILE.value], self._roster["size"])
         return self._forgeries
-
-    def _look_for_forgeries(self) -> Bools:
-        profiles = self._roster[Need.PROFILE.value]
-        if len(profiles) > LARGEST:
-            raise InvalidInputError(
-                f"The guard compares every two of {len(profiles)} clients, which is too much above"
-                f" {LARGEST}: turn it off, or divide the federation."
-            )
-        return forged(profiles, self._roster["size"])
 
     def _at_odds(self) -> Bools:
         found = np.zeros(len(self._roster), bool)
@@ -192,19 +185,47 @@ def forged(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
 
 
 def _copies(profiles: NDArray[np.floating], sizes: Floats) -> Bools:
-    framed = Frame.around(profiles, profiles)(profiles)
     noise = 1.0 / np.minimum(sizes, _LARGEST_SIZE * np.median(sizes))
+    clients = len(profiles)
+    rng = generator(0, "guard", clients)
+    some = np.sort(rng.choice(clients, min(clients, LARGEST), replace=False, shuffle=False))
+    frame = Frame.around(profiles, profiles[some])
+    framed = frame(profiles[some])
+    alike, limit = _alike(framed, noise[some])
+    result = np.zeros(clients, bool)
+    result[some] = alike
+    found = np.flatnonzero(alike)
+    rest = np.setdiff1d(np.arange(clients), some, assume_unique=True)
+    if len(found) and len(rest):
+        for rows in row_blocks(len(rest), max(len(found), profiles.shape[1])):
+            apart = distances(frame(profiles[rest[rows]]), framed[found])
+            apart /= np.sqrt(noise[rest[rows], None] + noise[some[found]])
+            result[rest[rows]] = (apart < limit).any(axis=1)
+    return result
+
+
+def _alike(framed: Floats, noise: Floats) -> tuple[Bools, float]:
+    """Tell who is one of a group of copies, and how near that is."""
     nearest = np.empty(len(framed))
-    blocks = list(row_blocks(len(framed), max(len(framed), framed.shape[1])))
-    for rows in blocks:
+    for rows in row_blocks(len(framed), max(len(framed), framed.shape[1])):
         nearest[rows] = _apart(framed, noise, rows).min(axis=1)
-    limit = NEAR * np.median(nearest)
-    near = np.concatenate([_apart(framed, noise, rows) < limit for rows in blocks])
+    limit = NEAR * float(np.median(nearest))
+    result = np.zeros(len(framed), bool)
+    # Only these have anybody that near; among honest clients they are few.
+    close = np.flatnonzero(nearest < limit)
+    if len(close) < SMALLEST_GROUP:
+        return result, limit
+    near = np.concatenate(
+        [
+            _apart(framed[close], noise[close], rows) < limit
+            for rows in row_blocks(len(close), max(len(close), framed.shape[1]))
+        ]
+    )
     first, second = np.nonzero(near)
-    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(framed),) * 2)
+    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(close),) * 2)
     groups = scipy.sparse.csgraph.connected_components(links, directed=False)[1]
-    alike: Bools = np.bincount(groups)[groups] >= SMALLEST_GROUP
-    return alike
+    result[close] = np.bincount(groups)[groups] >= SMALLEST_GROUP
+    return result, limit
 
 
 def _apart(framed: Floats, noise: Floats, rows: slice) -> Floats:

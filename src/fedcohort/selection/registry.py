@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fedcohort.references import load_reference
 from fedcohort.selection.base import Selector
-from fedcohort.specs import parse_spec
+from fedcohort.specs import format_spec, parse_spec
 
 ENTRY_POINT_GROUP = "fedcohort.selectors"
 
@@ -109,3 +109,28 @@ def _checked(found: Any, what: str) -> type[Selector]:
             " @dataclasses.dataclass(kw_only=True, eq=False) above the class."
         )
     return found
+
+
+def spec_of(selector: Selector | type[Selector]) -> str:
+    """Return the spec that makes selectors like this one.
+
+    A class that nothing is registered under gets its own name; one that was written anew, as in a
+    notebook, takes the place of its earlier version.
+
+    Parameters
+    ----------
+    selector : Selector or class
+        An object, whose parameters the spec repeats, or a class.
+    """
+    kind = _checked(selector if isinstance(selector, type) else type(selector), repr(selector))
+    there = _registered.setdefault(kind.name, kind)
+    if (there.__module__, there.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InvalidInputError(
+            f"A selector {kind.name!r} exists already ({there.__module__}): give the class"
+            f" {kind.__qualname__} another name."
+        )
+    _registered[kind.name] = kind
+    if isinstance(selector, type):
+        return kind.name
+    values = ((field, getattr(selector, field.name)) for field in dataclasses.fields(kind))
+    return format_spec(kind.name, {f.name: v for f, v in values if v != f.default})

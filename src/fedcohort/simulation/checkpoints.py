@@ -5,15 +5,14 @@ the database: its transactions stay short, and it never has to be shrunk. A file
 not at all, and before the transaction that names its round; the one before it goes afterwards.
 """
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcohort.simulation.files import replace_file
-from fedcohort.simulation.store import RunState
+from fedcohort.files import replace_file
+from fedcohort.simulation.store import RESUME, RunState
 
 FOLDER = "checkpoints"
 
@@ -35,7 +34,7 @@ def write_checkpoint(folder: Path, group: str, states: Sequence[RunState]) -> No
         for place, (_, state) in enumerate(states)
         for name, values in state.items()
     }
-    with replace_file(_path(folder, group, states[0][0])) as file:
+    with replace_file(_path(folder, group, states[0][0]), RESUME) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
@@ -47,7 +46,8 @@ def read_checkpoint(folder: Path, group: str, round_: int, runs: int) -> list[Ru
             for key in arrays.files:
                 place, _, name = key.partition("/")
                 states[int(place)][1][name] = arrays[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+    except Exception:
+        # A damaged archive shows in as many ways as there are bytes in it.
         return None
     return states
 

@@ -1,22 +1,26 @@
 """Who works on which group, and what may be saved of it.
 
 A process claims a group before it works on it, and its heart beats while it lives; a claim whose
-process is gone, or that another machine did not renew for a minute, is taken over. Every save
-checks that the claim is still held, so that one who slept too long cannot write.
+process is gone, or that was not renewed for a minute because its process is stopped or its machine
+out of reach, is taken over. Every save checks that the claim is still held, so that one who slept
+too long cannot write.
 """
 
 import contextlib
 import dataclasses
+import json
 import os
 import sqlite3
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
+from fedcohort.errors import FedcohortWarning, StoreError
 from fedcohort.simulation import liveness
 from fedcohort.simulation.checkpoints import drop_checkpoints, read_checkpoint, write_checkpoint
 from fedcohort.simulation.config import RunConfig
@@ -29,8 +33,17 @@ Entry = tuple[RunConfig, Mapping[str, Any], Mapping[str, NDArray[Any]]]
 """What the store keeps about a run besides its rounds: configuration, facts, federation."""
 
 
+# What the last bits of a run depend on, besides its configuration.
+_MADE_BY = ("trainer", "device", "torch", "numpy", "fedcohort")
+_THEN = ", then "
+
+
 class ClaimLostError(Exception):
     """Another process took this group over; nothing was written."""
+
+
+class ResumeWarning(FedcohortWarning):
+    """A group does not resume where, how or by whom it was left."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,17 +108,22 @@ class Claims:
         members = self._db.execute(
             "SELECT config FROM members WHERE grp = ? ORDER BY seat", (name,)
         )
-        configs = tuple(RunConfig.from_json(text) for (text,) in members.fetchall())
+        configs = tuple(self.store.read_config(text) for (text,) in members.fetchall())
         drop_checkpoints(self.store.folder, name, keep=round_)
         found = read_checkpoint(self.store.folder, name, round_, len(configs)) if round_ else None
         claim = Claim(name, configs, found or [])
         if not found:
-            self._begin_again(claim)
+            self._begin_again(claim, round_)
         self._live[name] = round_ if found else 0
         return claim
 
-    def _begin_again(self, claim: Claim) -> None:
-        """Forget rounds that cannot be resumed: their checkpoint did not travel with them."""
+    def _begin_again(self, claim: Claim, round_: int) -> None:
+        """Forget rounds that cannot be resumed: their checkpoint is damaged or did not travel."""
+        if round_:
+            _warn(
+                f"Group {claim.group} begins again, since its checkpoint of round {round_} in"
+                f" {str(self.store.folder)!r} is missing or damaged"
+            )
         with self._held(claim):
             self._db.execute(
                 "UPDATE groups SET round = 0, seconds = 0 WHERE grp = ?", (claim.group,)
@@ -119,16 +137,27 @@ class Claims:
     def _held(self, claim: Claim) -> Iterator[None]:
         """Write in a transaction that checks first that the group is still this process's."""
         with self.store.transaction():
-            row = self._db.execute(
-                "SELECT holder FROM claims WHERE grp = ?", (claim.group,)
-            ).fetchone()
-            if row is None or row[0] != self._token:
-                raise ClaimLostError(claim.group)
+            self._check(claim)
             yield
 
+    def _check(self, claim: Claim) -> None:
+        query = "SELECT holder FROM claims WHERE grp = ?"
+        row = self._db.execute(query, (claim.group,)).fetchone()
+        if row is None or row[0] != self._token:
+            _warn(
+                f"Group {claim.group} is left to the process that took it over, since this one gave"
+                f" no sign of life for {SECONDS_TO_LIVE:g} seconds"
+            )
+            raise ClaimLostError(claim.group)
+
     def begin(self, claim: Claim, entries: Iterable[Entry]) -> None:
-        """Enter the runs of a group that begins: configuration, facts and federation."""
+        """Enter the runs of a group that begins: configuration, facts and federation.
+
+        Of one that resumes, say and enter what it is made with now, if that is something else.
+        """
         if claim.states:
+            for config, facts, _ in entries:
+                self._compare(claim, config, facts)
             return
         query = "SELECT run FROM members WHERE profiled AND grp = ?"
         profiled = {key for (key,) in self._db.execute(query, (claim.group,))}
@@ -140,6 +169,27 @@ class Claims:
                     if name != "profiles" or config.key in profiled
                 }
                 self.store.begin(config, facts, kept)
+
+    def _compare(self, claim: Claim, config: RunConfig, now: Mapping[str, Any]) -> None:
+        """Add to a run's facts what it is made with from now on, if that is something else."""
+        facts = self.store.facts(config.key)
+        changed = {
+            name: f"{facts[name]}{_THEN}{now[name]}"
+            for name in _MADE_BY
+            if name in facts and str(facts[name]).rpartition(_THEN)[2] != now[name]
+        }
+        if not changed:
+            return
+        what = "; ".join(f"{name}: {values}" for name, values in changed.items())
+        _warn(
+            f"Group {claim.group} resumes with other means than it was begun with ({what}): its"
+            " rounds so far stay, and the last bits of later ones may differ"
+        )
+        with self._held(claim):
+            self._db.execute(
+                "UPDATE runs SET facts = ? WHERE run = ?",
+                (json.dumps(facts | changed, sort_keys=True), config.key),
+            )
 
     def reached(self, claim: Claim, round_: int) -> None:
         """Say how far a group is, between saves."""
@@ -168,7 +218,13 @@ class Claims:
         folder = self.store.folder
         round_ = next(iter(records.values()))[-1].round
         if states:
-            write_checkpoint(folder, claim.group, states)
+            self._check(claim)
+            try:
+                write_checkpoint(folder, claim.group, states)
+            except StoreError:
+                # Who takes a group over clears away what others were about to write.
+                self._check(claim)
+                raise
         with self._held(claim):
             self.store.save(records, done=not states)
             self._db.execute(
@@ -211,3 +267,7 @@ class Claims:
                             "UPDATE claims SET beat = ?, round = ? WHERE grp = ? AND holder = ?",
                             (time.time(), round_, group, self._token),
                         )
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(f"{sentence}.", ResumeWarning, stacklevel=2)

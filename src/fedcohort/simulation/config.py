@@ -3,137 +3,537 @@
 import dataclasses
 import hashlib
 import json
+import re
 from typing import Any, Self
 
 from fedcohort.errors import InvalidParameterError
-from fedcohort.federation import parse_skew
-from fedcohort.parameters import Interval, OneOf, Optional, Text, check_parameters, parameter
+from fedcohort.federation import DATASETS, has_own_clients, parse_skew
+from fedcohort.parameters import Interval, OneOf, Optional, Text
 from fedcohort.privacy import Promise
-from fedcohort.selection import Selector, make_selector
+from fedcohort.selection import Selector, list_selectors, make_selector
+from fedcohort.settings import Setting, setting, settings_of
 from fedcohort.simulation.system import parse_availability
 from fedcohort.specs import parse_spec
 from fedcohort.training import INITIALISATIONS
-from fedcohort.training.server import Server, make_server
+from fedcohort.training.schedule import parse_decay
+from fedcohort.training.server import SERVERS, Server, make_server
 
 PROFILES = ("fc1", "gradient", "representative-gradient")
 
 _POSITIVE = Interval(1, integral=True)
+_ABOVE_0 = Interval(0, closed="neither")
+# Profiles of this kind are what clients learn in a first round: its settings shape them.
+_TRAINED = "representative-gradient"
+
+
+def _server(spec: str) -> Server:
+    name, parameters = parse_spec(spec)
+    return make_server(name, **parameters)
+
+
+def check_augmentation(text: str) -> None:
+    """Refuse a text that names no augmentation, without importing PyTorch."""
+    if not re.fullmatch(r"none|flip|crop:[1-9]\d?|crop:[1-9]\d?,flip", text):
+        raise InvalidParameterError(
+            f"augment of the run must be none, flip, crop:PIXELS or crop:PIXELS,flip, not {text!r}."
+        )
+
+
+def _availability(text: str) -> None:
+    # A trace is read when the run is prepared, and may be missing where results are looked at.
+    if not text.endswith(".npy"):
+        parse_availability(text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One training: one federation, one selector, one seed.
 
-    Attributes
-    ----------
-    dataset : str
-        ``digits``, ``mnist``, ``fashion-mnist`` or a path to a ``.npz`` file.
-    skew : str
-        Who holds what: the paper's ξ in [0, 1] or ``H``, ``iid``, ``dirichlet:ALPHA`` or
-        ``shards:N``; a ``.npz`` file keeps its own clients.
-    clients, cohort : int
-        How many there are (a ``.npz`` file brings its own), and how many train in a round.
-    samples_per_client : int, optional
-        Equal client size; the largest possible if not given.
-    size_spread : float
-        Standard deviation of the logarithm of client sizes; 0 is equal sizes.
-    reuse : bool
-        Whether a sample may go to several clients when a class runs out.
-    selector : str
-        A selector's name, with parameters as ``name:key=value,key=value``.
-    rounds : int
-        Rounds of training.
-    epochs : float
-        Passes over the local data in a round.
-    batch_size : int, optional
-        Samples a step; full batch if not given.
-    lr, momentum : float
-        Of local gradient descent.
-    proximal : float
-        FedProx's μ; 0 is plain local training.
-    server : str
-        What the server makes of the mean update: ``avg``, ``avgm`` or ``adam``, with parameters as
-        ``name:key=value``.
-    availability : str
-        Who is there in a round: ``always``, a share such as ``0.7``, ``daily:SHARE``, or the path
-        of a ``.npy`` trace of zeros and ones, rounds × clients.
-    dropout : float
-        The probability that a client which was asked never answers.
-    speed_spread : float
-        How unequal clients' speeds are: the standard deviation of their logarithm.
-    deadline : float, optional
-        When a round ends at the latest, in passes of a client of median speed and average size.
-    over_selection : float
-        How many more clients are asked than are waited for, as a factor.
-    model, init, profile, profile_layer : str
-        Architecture, first weights, what clients send once, and the layer it is read from.
-    profile_epsilon, profile_delta : float
-        What profiles promise each sample of a client (see `fedcohort.privacy`); without an ε they
-        are sent as they are.
-    inputs : {"unit", "standard"}
-        Pixels in [0, 1], or shifted and scaled to mean 0 and variance 1 over the training set.
-    precision : {"float32", "bfloat16"}
-        What is multiplied in training and evaluation; weights are float32 always. bfloat16 needs a
-        GPU.
-    eval_every : int
-        Rounds between evaluations; the last round is always evaluated.
-    eval_samples : int, optional
-        Size of the fixed stratified subset of the training set that training accuracy is measured
-        on until the last round, which is measured exactly; the whole set if not given.
-    seed : int
-        Decides the partition, the first weights, the data order and every draw.
+    The declarations below say all about each setting; ``docs/settings.md`` is a table of them.
+    For data that have clients of their own, `skew` becomes ``natural`` and `clients` None unless
+    they are given, which `fedcohort.federation.build_federation` refuses.
     """
 
-    dataset: str = parameter("digits", Text())
-    skew: str = parameter("1", Text())
-    clients: int = parameter(100, _POSITIVE)
-    cohort: int = parameter(10, _POSITIVE)
-    samples_per_client: int | None = parameter(None, Optional(_POSITIVE))
-    size_spread: float = parameter(0.0, Interval(0, 3))
-    reuse: bool = parameter(False, OneOf(False, True))
-    selector: str = parameter("dp3s", Text())
-    rounds: int = parameter(100, _POSITIVE)
-    epochs: float = parameter(1.0, Interval(0, closed="neither"))
-    batch_size: int | None = parameter(None, Optional(_POSITIVE))
-    lr: float = parameter(0.1, Interval(0, closed="neither"))
-    momentum: float = parameter(0.0, Interval(0, 1, closed="left"))
-    proximal: float = parameter(0.0, Interval(0))
-    server: str = parameter("avg", Text())
-    availability: str = parameter("always", Text())
-    dropout: float = parameter(0.0, Interval(0, 1, closed="left"))
-    speed_spread: float = parameter(0.0, Interval(0, 3))
-    deadline: float | None = parameter(None, Optional(Interval(0, closed="neither")))
-    over_selection: float = parameter(1.0, Interval(1, 10))
-    model: str = parameter("auto", Text())
-    init: str = parameter("default", OneOf(*INITIALISATIONS))
-    profile: str = parameter("fc1", OneOf(*PROFILES))
-    profile_layer: str | None = parameter(None, Optional(Text()))
-    profile_epsilon: float | None = parameter(None, Optional(Interval(0, closed="neither")))
-    profile_delta: float = parameter(1e-5, Interval(0, 1, closed="neither"))
-    inputs: str = parameter("standard", OneOf("unit", "standard"))
-    precision: str = parameter("float32", OneOf("float32", "bfloat16"))
-    eval_every: int = parameter(1, _POSITIVE)
-    eval_samples: int | None = parameter(None, Optional(_POSITIVE))
-    seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
+    dataset: str = setting(
+        "digits",
+        Text(),
+        help=f"{', '.join(DATASETS)} or FILE.npz.",
+        group="data",
+        lockstep=True,
+        federation=True,
+        names=DATASETS,
+    )
+    skew: str = setting(
+        "1",
+        Text(),
+        help="The paper's ξ in [0, 1] or H; iid, dirichlet:ALPHA, shards:N; natural for data with"
+        " clients of their own.",
+        group="data",
+        lockstep=False,
+        federation=True,
+        grammar=parse_skew,
+        names=("H", "iid", "dirichlet:", "shards:", "natural"),
+        number_as_text=True,
+        divides=True,
+        left_open=True,
+    )
+    clients: int | None = setting(
+        100,
+        Optional(_POSITIVE),
+        help="Clients that the data are divided over.",
+        group="data",
+        lockstep=False,
+        federation=True,
+        words="{} clients",
+        divides=True,
+        left_open=True,
+    )
+    cohort: int = setting(
+        10,
+        _POSITIVE,
+        help="Clients that train in a round.",
+        group="selection",
+        lockstep=False,
+        federation=False,
+        words="cohorts of {}",
+    )
+    samples_per_client: int | None = setting(
+        None,
+        Optional(_POSITIVE),
+        help="Size of every client, or largest: the largest possible.",
+        group="data",
+        lockstep=False,
+        federation=True,
+        words="{} samples a client",
+        none=("largest", "largest clients"),
+        quiet=True,
+        divides=True,
+    )
+    size_spread: float = setting(
+        0.0,
+        Interval(0, 3),
+        help="Standard deviation of the logarithm of client sizes; 0 is equal sizes.",
+        group="data",
+        lockstep=False,
+        federation=True,
+        words="size spread {}",
+        quiet=True,
+        divides=True,
+    )
+    reuse: bool = setting(
+        False,
+        OneOf(False, True),
+        help="Let a sample go to several clients when a class runs out.",
+        group="data",
+        lockstep=False,
+        federation=True,
+        words="samples reused",
+        quiet=True,
+        divides=True,
+    )
+    selector: str = setting(
+        "dp3s",
+        Text(),
+        help="A selector, with parameters as name:key=value,key=value.",
+        group="selection",
+        lockstep=False,
+        federation=False,
+        grammar=make_selector,
+        names=list_selectors,
+        compared=True,
+    )
+    rounds: int = setting(
+        100,
+        _POSITIVE,
+        help="Rounds of training.",
+        group="training",
+        lockstep=True,
+        federation=False,
+        words="{} rounds",
+    )
+    epochs: float = setting(
+        1.0,
+        _ABOVE_0,
+        help="Passes over a client's data in a round.",
+        group="training",
+        lockstep=False,
+        federation=_TRAINED,
+        words="E = {:g}",
+    )
+    batch_size: int | None = setting(
+        None,
+        Optional(_POSITIVE),
+        help="Samples per step, or full: all that a client has.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="B = {}",
+        none=("full", "full batch"),
+    )
+    lr: float = setting(
+        0.1,
+        _ABOVE_0,
+        help="Learning rate of the clients.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="lr {:g}",
+    )
+    momentum: float = setting(
+        0.0,
+        Interval(0, 1, closed="left"),
+        help="Momentum of the clients.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="momentum {:g}",
+        quiet=True,
+    )
+    proximal: float = setting(
+        0.0,
+        Interval(0),
+        help="FedProx's μ; 0 is plain local training.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="FedProx {:g}",
+        quiet=True,
+    )
+    loss: str = setting(
+        "auto",
+        Text(),
+        help="auto (the task's usual one), cross-entropy, logit, squared, absolute, huber, or"
+        " module:function of your own.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="{} loss",
+        names=("auto", "cross-entropy", "logit", "squared", "absolute", "huber"),
+        quiet=True,
+    )
+    optimizer: str = setting(
+        "sgd",
+        OneOf("sgd", "adamw"),
+        help="What clients descend with: sgd or adamw.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="{}",
+        quiet=True,
+    )
+    nesterov: bool = setting(
+        False,
+        OneOf(False, True),
+        help="Use Nesterov's momentum.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="Nesterov",
+        quiet=True,
+    )
+    weight_decay: float = setting(
+        0.0,
+        Interval(0),
+        help="Weight decay of the clients.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="weight decay {:g}",
+        quiet=True,
+    )
+    clip: float | None = setting(
+        None,
+        Optional(_ABOVE_0),
+        help="Largest norm of a client's gradient in a step, or none.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="gradients clipped to {:g}",
+        none=("none", "no clipping"),
+        quiet=True,
+    )
+    lr_decay: str = setting(
+        "constant",
+        Text(),
+        help="The learning rate by round: constant, cosine, or step:ROUNDS:FACTOR.",
+        group="training",
+        lockstep=True,
+        federation=False,
+        words="lr {}",
+        grammar=parse_decay,
+        names=("constant", "cosine", "step:"),
+        quiet=True,
+    )
+    augment: str = setting(
+        "none",
+        Text(),
+        help="What is done to images before each step: none, flip, crop:PIXELS or"
+        " crop:PIXELS,flip.",
+        group="training",
+        lockstep=True,
+        federation=_TRAINED,
+        words="augmented by {}",
+        grammar=check_augmentation,
+        names=("none", "flip", "crop:4", "crop:4,flip"),
+        quiet=True,
+    )
+    server: str = setting(
+        "avg",
+        Text(),
+        help="What the server makes of the mean update: avg, avgm or adam, with parameters as"
+        " avgm:momentum=0.9,lr=1.",
+        group="training",
+        lockstep=True,
+        federation=False,
+        words="{}",
+        grammar=_server,
+        names=SERVERS,
+        quiet=True,
+    )
+    availability: str = setting(
+        "always",
+        Text(),
+        help="Who is there in a round: always, a share (0.7), daily:SHARE, or a .npy trace of zeros"
+        " and ones, rounds × clients.",
+        group="system",
+        lockstep=False,
+        federation=False,
+        words="availability {}",
+        grammar=_availability,
+        names=("always", "daily:"),
+        number_as_text=True,
+        quiet=True,
+    )
+    dropout: float = setting(
+        0.0,
+        Interval(0, 1, closed="left"),
+        help="Probability that a client which was asked never answers.",
+        group="system",
+        lockstep=False,
+        federation=False,
+        words="dropout {:g}",
+        quiet=True,
+    )
+    speed_spread: float = setting(
+        0.0,
+        Interval(0, 3),
+        help="Standard deviation of the logarithm of clients' speeds; 0 is equal speeds.",
+        group="system",
+        lockstep=False,
+        federation=False,
+        words="speeds spread {:g}",
+        quiet=True,
+    )
+    deadline: float | None = setting(
+        None,
+        Optional(_ABOVE_0),
+        help="When a round ends at the latest, in passes of a client of median speed and average"
+        " size, or none.",
+        group="system",
+        lockstep=False,
+        federation=False,
+        words="deadline {:g}",
+        none=("none", "no deadline"),
+        quiet=True,
+    )
+    over_selection: float = setting(
+        1.0,
+        Interval(1, 10),
+        help="Ask this many times the cohort, and wait for the first.",
+        group="system",
+        lockstep=False,
+        federation=False,
+        words="{:g} × asked",
+        quiet=True,
+    )
+    model: str = setting(
+        "auto",
+        Text(),
+        help="auto (by the inputs), cnn, cnn-small, cnn-cifar, resnet8, resnet18, char-lstm, mlp,"
+        " with parameters as mlp:hidden=128; module:factory or FILE.py:factory of your own.",
+        group="training",
+        lockstep=True,
+        federation=True,
+        names=("auto", "cnn", "cnn-small", "cnn-cifar", "resnet8", "resnet18", "char-lstm", "mlp"),
+    )
+    init: str = setting(
+        "default",
+        OneOf(*INITIALISATIONS),
+        help=f"First weights: {', '.join(INITIALISATIONS)}.",
+        group="training",
+        lockstep=False,
+        federation=True,
+        words="{}",
+        compared=True,
+    )
+    profile: str = setting(
+        "fc1",
+        OneOf(*PROFILES),
+        help=f"What clients send once: {', '.join(PROFILES)}.",
+        group="selection",
+        lockstep=False,
+        federation=True,
+        words="{} profiles",
+        compared=True,
+    )
+    profile_layer: str | None = setting(
+        None,
+        Optional(Text()),
+        help="Layer that fc1 reads, or auto: the first fully connected one.",
+        group="selection",
+        lockstep=False,
+        federation=True,
+        words="profiles from {}",
+        none=("auto", "profiles from the first layer"),
+        compared=True,
+    )
+    profile_epsilon: float | None = setting(
+        None,
+        Optional(_ABOVE_0),
+        help="ε that profiles promise each sample, or none: they are sent as they are.",
+        group="selection",
+        lockstep=False,
+        federation=True,
+        words="ε = {:g}",
+        none=("none", "no noise"),
+        compared=True,
+    )
+    profile_delta: float = setting(
+        1e-5,
+        Interval(0, 1, closed="neither"),
+        help="δ of that promise.",
+        group="selection",
+        lockstep=False,
+        federation=True,
+        words="δ = {:g}",
+        compared=True,
+    )
+    inputs: str = setting(
+        "standard",
+        OneOf("unit", "standard"),
+        help="standard (mean 0, variance 1 over the training set) or unit (as they are, pixels in"
+        " [0, 1]).",
+        group="data",
+        lockstep=True,
+        federation=True,
+        words="{} inputs",
+    )
+    precision: str = setting(
+        "float32",
+        OneOf("float32", "bfloat16"),
+        help="What is multiplied in training and evaluation: float32, or bfloat16 (needs a GPU);"
+        " weights are float32 always.",
+        group="training",
+        lockstep=True,
+        federation=False,
+        words="{}",
+        on_command_line="auto",
+    )
+    eval_every: int = setting(
+        1,
+        _POSITIVE,
+        help="Rounds between evaluations; the last round is always evaluated.",
+        group="output",
+        lockstep=True,
+        federation=False,
+        words="evaluated every {} rounds",
+        quiet=True,
+    )
+    eval_samples: int | None = setting(
+        None,
+        Optional(_POSITIVE),
+        help="Training samples, a fixed stratified part, that are evaluated until the last round,"
+        " or all.",
+        group="output",
+        lockstep=True,
+        federation=False,
+        words="evaluated on {} samples",
+        none=("all", "evaluated on all samples"),
+        on_command_line=5000,
+    )
+    seed: int = setting(
+        0,
+        Interval(0, 2**63 - 1, integral=True),
+        help="Decides the partition, the first weights, the data order and every draw.",
+        group="training",
+        lockstep=False,
+        federation=True,
+        words="seed {}",
+    )
+    content: str = setting(
+        "",
+        Text(),
+        help="Digest of the data and the model, where their names do not fix them.",
+        group=None,
+        lockstep=True,
+        federation=True,
+        words="content {:.6}",
+        quiet=True,
+    )
+    selection_content: str = setting(
+        "",
+        Text(),
+        help="Digest of the availability trace and of a selector that is not fedcohort's own.",
+        group=None,
+        lockstep=False,
+        federation=False,
+        words="content {:.6}",
+        compared=True,
+    )
 
     def __post_init__(self) -> None:
-        check_parameters(self, "the run")
-        own_clients = self.dataset.lower().endswith(".npz")
-        if not own_clients and self.cohort > self.clients:
+        for name, declared in SETTINGS.items():
+            value = getattr(self, name)
+            if not (declared.left_open and value is None):
+                declared.check_value(value, "the run")
+        self._fill_in()
+        self._check_together()
+
+    def _fill_in(self) -> None:
+        """Settle what was left open."""
+        if self.skew is None:
+            own = has_own_clients(self.dataset)
+            object.__setattr__(self, "skew", "natural" if own else SETTINGS["skew"].default)
+        if self.clients is None and not self.own_clients:
+            object.__setattr__(self, "clients", SETTINGS["clients"].default)
+
+    def _check_together(self) -> None:
+        """Refuse what does not go together."""
+        if self.profile_epsilon is None and self.profile_delta != SETTINGS["profile_delta"].default:
+            raise InvalidParameterError(
+                "profile_delta of the run belongs to a profile_epsilon, and there is none: give"
+                " both or neither."
+            )
+        if self.nesterov and not self.momentum:
+            raise InvalidParameterError(
+                "nesterov of the run is a kind of momentum, and there is none: give a momentum too."
+            )
+        if self.optimizer == "adamw" and self.momentum:
+            raise InvalidParameterError(
+                "momentum of the run has no use in adamw, which has its own: leave it out."
+            )
+        if self.profile_layer is not None and self.profile != "fc1":
+            raise InvalidParameterError(
+                f"profile_layer of the run is what fc1 profiles are read from, and profiles are of"
+                f" kind {self.profile!r}: take fc1, or no profile_layer."
+            )
+        if not self.own_clients and self.clients is not None and self.cohort > self.clients:
             raise InvalidParameterError(
                 f"cohort of the run must be at most the {self.clients} clients, not"
                 f" {self.cohort}: lower the cohort or raise the clients."
             )
-        parse_skew(self.skew)
-        self.make_selector()
-        self.make_server()
-        if not self.availability.endswith(".npy"):
-            parse_availability(self.availability)
         if self.promise is not None and self.profile != "fc1":
             raise InvalidParameterError(
                 f"Profiles of kind {self.profile!r} cannot be made private: take fc1, or no"
                 " profile_epsilon."
             )
+
+    @property
+    def own_clients(self) -> bool:
+        """Whether the data say themselves who holds what."""
+        # Earlier versions wrote skew 1 beside files, all of which had clients of their own.
+        earlier = self.dataset.lower().endswith(".npz") and not self.content
+        return earlier or parse_skew(self.skew).kind == "natural"
 
     def make_selector(self) -> Selector:
         """Make the selector that `selector` names."""
@@ -141,8 +541,7 @@ class RunConfig:
 
     def make_server(self) -> Server:
         """Make the server that `server` names."""
-        name, parameters = parse_spec(self.server)
-        return make_server(name, **parameters)
+        return _server(self.server)
 
     @property
     def promise(self) -> Promise | None:
@@ -153,18 +552,14 @@ class RunConfig:
 
     def lockstep_key(self) -> str:
         """Return what two runs must share to be trained as one program."""
-        shared = {k: v for k, v in dataclasses.asdict(self).items() if k in _SHARED_IN_LOCKSTEP}
+        shared = {name: getattr(self, name) for name, s in SETTINGS.items() if s.lockstep}
         return json.dumps(shared, sort_keys=True)
 
     @property
     def federation_key(self) -> str:
         """What runs share that have the same clients, data, first model and profiles."""
-        own = {k: v for k, v in self._chosen().items() if k in _DECIDE_THE_FEDERATION}
-        if self.profile == "representative-gradient":
-            own |= {
-                name: getattr(self, name)
-                for name in ("epochs", "batch_size", "lr", "momentum", "proximal")
-            }
+        own = {k: v for k, v in self._chosen().items() if SETTINGS[k].federation is True}
+        own |= {n: getattr(self, n) for n, s in SETTINGS.items() if s.federation == self.profile}
         return _hash(json.dumps(own, sort_keys=True))
 
     def to_json(self) -> str:
@@ -173,21 +568,28 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the configuration that `to_json` wrote."""
+        """Return the configuration that `to_json` wrote, in this version or an earlier one.
+
+        What this version refuses because it would be ignored, an earlier one took: such runs stay
+        readable, with their keys.
+        """
         try:
-            fields = json.loads(text)
+            values = json.loads(text)
         except ValueError as error:
             raise InvalidParameterError(
                 f"A configuration cannot be read ({error}): it must be what to_json wrote."
             ) from error
-        known = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(fields, dict) or not fields.keys() <= known:
-            strange = sorted(fields.keys() - known) if isinstance(fields, dict) else [fields]
+        if not isinstance(values, dict) or not values.keys() <= SETTINGS.keys():
+            strange = sorted(values.keys() - SETTINGS) if isinstance(values, dict) else [values]
             raise InvalidParameterError(
                 f"A configuration has the unknown field {strange[0]!r}: it must be what to_json of"
                 " this version wrote."
             )
-        return cls(**fields)
+        config = object.__new__(cls)
+        for field in dataclasses.fields(cls):
+            object.__setattr__(config, field.name, values.get(field.name, field.default))
+        config._fill_in()
+        return config
 
     @property
     def key(self) -> str:
@@ -195,53 +597,18 @@ class RunConfig:
         return _hash(json.dumps(self._chosen(), sort_keys=True))
 
     def _chosen(self) -> dict[str, Any]:
-        """Return what is not as by default: keys outlast fields that are added later."""
+        """Return what is not as by default: keys outlast settings that are added later."""
         chosen = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
+        for name, declared in SETTINGS.items():
+            value = getattr(self, name)
+            if value != declared.default:
                 # 5 and 5.0 are the same number of passes.
-                real = "float" in str(field.type) and type(value) is int
-                chosen[field.name] = float(value) if real else value
+                real = declared.kind is float and type(value) is int
+                chosen[name] = float(value) if real else value
         return chosen
 
 
-_SHARED_IN_LOCKSTEP = frozenset(
-    {
-        "dataset",
-        "model",
-        "inputs",
-        "rounds",
-        "batch_size",
-        "lr",
-        "momentum",
-        "proximal",
-        "server",
-        "precision",
-        "eval_every",
-        "eval_samples",
-    }
-)
-
-
-_DECIDE_THE_FEDERATION = frozenset(
-    {
-        "dataset",
-        "skew",
-        "clients",
-        "samples_per_client",
-        "size_spread",
-        "reuse",
-        "model",
-        "init",
-        "profile",
-        "profile_layer",
-        "profile_epsilon",
-        "profile_delta",
-        "inputs",
-        "seed",
-    }
-)
+SETTINGS: dict[str, Setting] = settings_of(RunConfig)
 
 
 def _hash(text: str) -> str:

@@ -1,27 +1,28 @@
 """A data set on the device, as a model is given it."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedcohort.federation import Dataset
 from fedcohort.randomness import generator
 from fedcohort.simulation.config import RunConfig
+from fedcohort.training.inputs import prepare_inputs, prepare_targets
 from fedcohort.training.problem import Data
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceData:
-    """Inputs and labels on the device.
+    """Inputs and targets on the device.
 
     Attributes
     ----------
-    train, test : (float32 [N, ...], int64 [N])
+    train, test : (float32 or int64 [N, ...], Tensor [N, ...])
         All samples; the test part may be empty.
-    subset : (float32 [n, ...], int64 [n])
+    subset : (float32 or int64 [n, ...], Tensor [n, ...])
         The part of the training set that is evaluated until the last round.
     """
 
@@ -32,16 +33,19 @@ class DeviceData:
 
 def load_device_data(dataset: Dataset, config: RunConfig, device: torch.device) -> DeviceData:
     """Put a data set on the device, scaled as `config` says."""
+    standard = config.inputs == "standard"
 
-    def inputs(values: NDArray[np.uint8] | NDArray[np.float32]) -> Tensor:
-        x = torch.from_numpy(np.array(values)).to(device).float().div_(dataset.scale)
-        return x.sub_(dataset.mean).div_(dataset.std) if config.inputs == "standard" else x
+    def place(x: NDArray[Any], y: NDArray[Any]) -> Data:
+        inputs = prepare_inputs(x, dataset, standard=standard, device=device)
+        return inputs, prepare_targets(y, device)
 
-    train = inputs(dataset.x_train), torch.from_numpy(dataset.y_train).to(device)
-    test = inputs(dataset.x_test), torch.from_numpy(dataset.y_test).to(device)
+    train = place(dataset.x_train, dataset.y_train)
+    test = place(dataset.x_test, dataset.y_test)
     if config.eval_samples is None or config.eval_samples >= len(dataset.y_train):
         return DeviceData(train, test, train)
-    chosen = torch.from_numpy(_stratified(dataset.y_train, config.eval_samples)).to(device)
+    groups = dataset.label_groups
+    groups = np.zeros(len(dataset.y_train), np.int64) if groups is None else groups
+    chosen = torch.from_numpy(_stratified(groups, config.eval_samples)).to(device)
     return DeviceData(train, test, (train[0][chosen], train[1][chosen]))
 
 

@@ -1,12 +1,14 @@
 """Where runs are trained."""
 
+import contextlib
+import platform
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.simulation.config import RunConfig
-from fedcohort.training.workers import worker_count
 
 
 def find_device(name: str) -> torch.device:
@@ -39,4 +41,13 @@ def describe_device(device: torch.device) -> str:
     """Say what a device is, for reports."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {worker_count()} threads"
+    return f"CPU, {_processor()}"
+
+
+def _processor() -> str:
+    """Name the processor; how many of its cores work makes no difference to a result."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,6 +1,7 @@
 """The lockstep groups of a store: how far each is, and who works on it."""
 
 import dataclasses
+import json
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -8,9 +9,10 @@ from types import MappingProxyType
 from fedcohort.simulation import liveness
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.store import Store
+from fedcohort.simulation.store_file import damaged
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
-# A claim of another machine that was not renewed for so long is given up.
+# A claim that was not renewed for so long is given up: its process is stopped, or its machine away.
 SECONDS_TO_LIVE = 60.0
 
 
@@ -81,6 +83,14 @@ class PartState:
     groups: frozenset[str]
 
 
+def dataset_of(store: Store, group: GroupState) -> str:
+    """Return what the runs of a group train on."""
+    try:
+        return str(json.loads(group.shape)["dataset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(store.path, f"the shape of group {group.name!r}: {error}") from error
+
+
 def groups_of(store: Store, configs: Iterable[RunConfig]) -> frozenset[str]:
     """Return the names of the unfinished groups that these runs are in."""
     wanted = {config.key for config in configs}
@@ -117,16 +127,23 @@ def group_states(store: Store, live: Mapping[str, int] = _NOBODY) -> list[GroupS
 def part_states(store: Store) -> list[PartState]:
     """Return the parts of all studies, in their order, and then runs that none names."""
     groups = {group.name: group for group in group_states(store)}
-    query = (
-        "SELECT coalesce(parts.study, ''), coalesce(part, ''), target, grp, done, runs.config"
-        " FROM (SELECT run FROM members UNION SELECT run FROM parts) AS every"
-        " LEFT JOIN members USING (run) LEFT JOIN runs USING (run)"
-        " LEFT JOIN parts USING (run) LEFT JOIN studies USING (study)"
-        " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
+    group_of: dict[str, str] = dict(store.db.execute("SELECT run, grp FROM members").fetchall())
+    if missing := set(group_of.values()) - groups.keys():
+        raise damaged(store.path, f"there is no group {min(missing)!r}, which a run is in")
+    elsewhere = dict(
+        store.db.execute(
+            "SELECT run, config FROM runs WHERE done AND run NOT IN (SELECT run FROM members)"
+        ).fetchall()
     )
+    named = store.db.execute(
+        "SELECT study, part, target, run FROM parts LEFT JOIN studies USING (study)"
+        " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
+    ).fetchall()
+    unnamed = group_of.keys() - {row[3] for row in named}
     found: dict[tuple[str, str, float | None], list[GroupState]] = {}
-    for study, part, target, name, done, config in store.db.execute(query):
-        group = groups[name] if name else _ungrouped(config if done else None)
+    for study, part, target, run in [*named, *(("", "", None, run) for run in sorted(unnamed))]:
+        name = group_of.get(run)
+        group = groups[name] if name else _ungrouped(store, elsewhere.get(run))
         found.setdefault((study, part, target), []).append(group)
     return [
         PartState(
@@ -145,16 +162,16 @@ def part_states(store: Store) -> list[PartState]:
 
 
 def is_abandoned(host: str, pid: int, started: int, beat: float) -> bool:
-    """Tell whether a claim's process is gone: surely on this machine, by its silence elsewhere."""
-    if host == liveness.host() and started:
-        return not liveness.lives(pid, started)
+    """Tell whether a claim's process is gone, by its silence or, on this machine, at once."""
+    if host == liveness.host() and started and not liveness.lives(pid, started):
+        return True
     # Clocks of machines differ: a beat from the future is as silent as an old one.
     return abs(time.time() - beat) > SECONDS_TO_LIVE
 
 
-def _ungrouped(config: str | None) -> GroupState:
+def _ungrouped(store: Store, config: str | None) -> GroupState:
     """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
-    rounds = RunConfig.from_json(config).rounds if config else 0
+    rounds = store.read_config(config).rounds if config else 0
     return GroupState(
         name="",
         runs=1,

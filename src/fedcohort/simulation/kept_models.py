@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.errors import StoreError
-from fedcohort.simulation.files import replace_file
+from fedcohort.files import replace_file
+from fedcohort.simulation.store import RESUME
 
 FOLDER = "models"
 
@@ -25,7 +26,7 @@ def keep_models(folder: Path, models: Mapping[str, Mapping[str, NDArray[Any]]]) 
         Parameters by name, by run.
     """
     for run, parameters in models.items():
-        with replace_file(folder / FOLDER / f"{run}.npz") as file:
+        with replace_file(folder / FOLDER / f"{run}.npz", RESUME) as file:
             np.savez(file, allow_pickle=False, **parameters)
 
 

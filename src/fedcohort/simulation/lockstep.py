@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedcohort import __version__
 from fedcohort.errors import InvalidParameterError
 from fedcohort.selection import Cohort, Need, Outcome
 from fedcohort.simulation.assignment import Answer, Assignment, assign
@@ -33,8 +34,11 @@ from fedcohort.simulation.store import RoundRecord, RunState
 from fedcohort.simulation.system import parse_availability
 from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
 from fedcohort.training.accelerators.choice import choose_trainer
+from fedcohort.training.augmentation import read_augmentation
+from fedcohort.training.modules import named_state, read_traits, sent_values
 from fedcohort.training.plan import to_device
-from fedcohort.training.problem import Jobs, LocalProblem, LocalWork, Parameters
+from fedcohort.training.problem import NO_JOBS, Jobs, LocalProblem, LocalWork, Parameters
+from fedcohort.training.schedule import rate_in_round
 from fedcohort.training.server import fresh_state, part_of
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import one_thread_per_operation, worker_count
@@ -75,16 +79,16 @@ class Lockstep:
         self._device = device
         dataset = materials.dataset(shared)
         self._data = load_device_data(dataset, shared, device)
-        self._work = LocalWork(shared.batch_size, shared.lr, shared.momentum, shared.proximal)
-        models = [materials.model(config) for config in configs]
-        self._model: nn.Module = copy.deepcopy(models[0]).to(device)
-        self._trainer = trainer or choose_trainer(
-            self._model, dataset.x_train.shape[1:], device, shared.precision
-        )
+        self._task = materials.task(shared)
+        states = [dict(named_state(materials.model(config))) for config in configs]
         self._stacked: Parameters = {
-            name: torch.stack([model.get_parameter(name).detach() for model in models]).to(device)
-            for name, _ in self._model.named_parameters()
+            name: torch.stack([state[name].detach() for state in states]).to(device)
+            for name in states[0]
         }
+        self._model: nn.Module = copy.deepcopy(materials.model(shared)).to(device)
+        self._traits = read_traits(materials.model(shared), self._data.train[0][:4].cpu())
+        self._pool = torch.zeros(0, dtype=torch.int64, device=device)
+        self._trainer = trainer or choose_trainer(self._problem(NO_JOBS), shared.precision)
         self._server = shared.make_server()
         self._memory = fresh_state(self._server, self._stacked)
         self._threads = ThreadPoolExecutor(worker_count())
@@ -98,7 +102,7 @@ class Lockstep:
         """Let the runs in; those that differ in the selector alone share their profiles."""
         members: list[Member] = []
         sent: dict[str, NDArray[np.float32]] = {}
-        model_bytes = FLOAT_BYTES * sum(v[0].numel() for v in self._stacked.values())
+        model_bytes = FLOAT_BYTES * sent_values(self._model)
         pool_start = 0
         for place, config in enumerate(self.configs):
             federation, selector = materials.federation(config), materials.selector(config)
@@ -107,8 +111,9 @@ class Lockstep:
                 profiles = sent.get(config.federation_key)
                 if profiles is None:
                     model = copy.deepcopy(materials.model(config)).to(self._device)
-                    given = model, federation, self._data.train, self._trainer, self._work
-                    profiles = sent[config.federation_key] = client_profiles(config, *given)
+                    first = dataclasses.replace(self._problem(NO_JOBS), model=model)
+                    profiles = client_profiles(config, first, federation, self._trainer)
+                    sent[config.federation_key] = profiles
             selector.fit(profiles, sizes=federation.sizes, label_counts=federation.label_counts)
             there = parse_availability(config.availability)
             members.append(
@@ -135,7 +140,11 @@ class Lockstep:
                 "train_evaluated_on": len(self._data.subset[1]),
                 "device": describe_device(self._device),
                 "trainer": self._trainer.name,
+                "task": self._task.name,
+                "score": self._task.score,
                 "torch": torch.__version__,
+                "numpy": np.__version__,
+                "fedcohort": __version__,
             }
             for member in self._members
             for sizes in (member.federation.sizes,)
@@ -280,8 +289,28 @@ class Lockstep:
         return Landing(counts, *landed, updates, event_on(self._device))
 
     def _problem(self, jobs: Jobs) -> LocalProblem:
+        """Return what a trainer is given to do these jobs in this round."""
+        shared = self.configs[0]
+        work = LocalWork(
+            shared.batch_size,
+            rate_in_round(shared.lr, shared.lr_decay, max(1, self.round), shared.rounds),
+            shared.momentum,
+            shared.proximal,
+            shared.optimizer,
+            shared.nesterov,
+            shared.weight_decay,
+            shared.clip,
+            read_augmentation(shared.augment),
+        )
         return LocalProblem(
-            self._model, self._stacked, jobs, self._data.train, self._pool, self._work
+            self._model,
+            self._stacked,
+            jobs,
+            self._data.train,
+            self._pool,
+            work,
+            self._task,
+            self._traits,
         )
 
     def _models_of(self, part: range) -> Parameters:
@@ -341,8 +370,8 @@ class Lockstep:
         scores: dict[str, Tensor] = {}
         for name, data in parts.items():
             if len(data[1]):
-                accuracy, loss = self._trainer.evaluate(self._model, models, data)
-                scores |= {f"{name}_accuracy": accuracy, f"{name}_loss": loss}
+                score, loss = self._trainer.evaluate(self._model, models, data, self._task)
+                scores |= {f"{name}_accuracy": score, f"{name}_loss": loss}
         return scores
 
     def _known(self, member: Member, assignment: Assignment) -> dict[str, Any]:
@@ -391,6 +420,7 @@ class Lockstep:
             self._data.train,
             torch.from_numpy(samples).to(self._device),
             torch.from_numpy(partition.sizes[ids]).to(self._device),
+            self._task,
         )
         return losses.cpu().numpy()
 

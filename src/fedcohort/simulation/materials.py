@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from torch import nn
 
@@ -9,9 +10,10 @@ from fedcohort.errors import CohortSizeError
 from fedcohort.federation import Dataset, Federation, build_federation, load_dataset
 from fedcohort.randomness import derived_seed
 from fedcohort.selection import Selector
-from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.training.initialisation import initialise
-from fedcohort.training.models import build_model
+from fedcohort.training.models import Factory, build_model, find_factory
+from fedcohort.training.task import Task, make_task
 
 # Of the federations and models that a process has built, so many stay: those of a group share few.
 _KEPT = 256
@@ -25,16 +27,22 @@ class Materials:
     datasets : dict of Dataset, optional
         Data sets that are given as objects, by the name that configurations call them; others are
         loaded by name.
+    models : dict of callable, optional
+        Factories of models that are given as objects, likewise.
     """
 
-    def __init__(self, datasets: Mapping[str, Dataset] | None = None) -> None:
-        self._datasets = dict(datasets or {})
+    def __init__(
+        self,
+        datasets: Mapping[str, Dataset] | None = None,
+        models: Mapping[str, Factory] | None = None,
+    ) -> None:
+        self._datasets, self._factories = dict(datasets or {}), dict(models or {})
         self._federations = functools.lru_cache(_KEPT)(self._build_federation)
         self._models = functools.lru_cache(_KEPT)(self._build_model)
 
-    def __reduce__(self) -> tuple[type["Materials"], tuple[dict[str, Dataset]]]:
-        """Travel to other processes with the data sets alone: the rest is built there."""
-        return Materials, (self._datasets,)
+    def __reduce__(self) -> tuple[type["Materials"], tuple[Any, ...]]:
+        """Travel to other processes with what cannot be built there."""
+        return Materials, (self._datasets, self._factories)
 
     def dataset(self, config: RunConfig) -> Dataset:
         """Return what a run trains on."""
@@ -55,6 +63,15 @@ class Materials:
     def model(self, config: RunConfig) -> nn.Module:
         """Return a run's model with its first weights, on the host; not to be changed."""
         return self._models(_Alike(config))
+
+    def factory(self, config: RunConfig) -> Factory:
+        """Return what builds a run's model."""
+        return find_factory(self._factories.get(config.model, config.model), self.dataset(config))
+
+    def task(self, config: RunConfig) -> Task:
+        """Return what a run learns."""
+        dataset = self.dataset(config)
+        return make_task(dataset.task, dataset.classes, config.loss)
 
     def selector(self, config: RunConfig) -> Selector:
         """Make a run's selector: the one thing here that belongs to the run alone."""
@@ -77,9 +94,12 @@ class Materials:
 
     def _build_model(self, alike: "_Alike") -> nn.Module:
         config = alike.config
-        dataset = self.dataset(config)
-        seed = derived_seed(config.seed, "model")
-        model = build_model(config.model, dataset.x_train.shape[1:], dataset.classes, seed)
+        model = build_model(
+            self._factories.get(config.model, config.model),
+            self.dataset(config),
+            self.task(config),
+            derived_seed(config.seed, "model"),
+        )
         return initialise(model, config.init, derived_seed(config.seed, "initialisation"))
 
 
@@ -88,10 +108,14 @@ class _Alike:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._key = config.federation_key
+        # What names stand for is known to whoever builds: their content would tell nothing more.
+        self._values = tuple(getattr(config, name) for name in _SHAPING)
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self._values)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Alike) and other._key == self._key
+        return isinstance(other, _Alike) and other._values == self._values
+
+
+_SHAPING = [name for name, s in SETTINGS.items() if s.federation is True and name != "content"]

@@ -93,7 +93,7 @@ def _split(
     trained = saved = math.inf
     for config in configs:
         training = _training_bytes(config, dataset, weight, activations)
-        state = _state_bytes(config, weight)
+        state = _state_bytes(config, weight, _clients(config, dataset))
         full = trained + training > memory or saved + state > _MOST_STATE
         if full or len(parts[-1]) == most:
             parts.append([])
@@ -118,7 +118,7 @@ def _turn(config: RunConfig) -> int:
 
 def _samples(config: RunConfig, dataset: Dataset) -> float:
     """Return how many samples a run passes through the model in a round, about."""
-    size = config.samples_per_client or len(dataset.y_train) / config.clients
+    size = config.samples_per_client or len(dataset.y_train) / _clients(config, dataset)
     evaluated = (config.eval_samples or len(dataset.y_train)) + len(dataset.y_test)
     # A forward pass is a third of a training step.
     return config.cohort * config.epochs * size + evaluated / config.eval_every / 3
@@ -126,20 +126,20 @@ def _samples(config: RunConfig, dataset: Dataset) -> float:
 
 def _training_bytes(config: RunConfig, dataset: Dataset, weight: int, activations: int) -> float:
     """Return the memory that one run needs on the device, about."""
-    size = config.samples_per_client or len(dataset.y_train) / config.clients
+    size = config.samples_per_client or len(dataset.y_train) / _clients(config, dataset)
     batch = min(config.batch_size or size, size)
     training = config.cohort * (_COPIES_OF_A_MODEL * weight + batch * activations)
     return max(training, _EVALUATED_AT_ONCE * activations)
 
 
-def _state_bytes(config: RunConfig, weight: int) -> float:
+def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
     """Return the size of one run's checkpoint, about."""
     needs = config.make_selector().needs
     models = 1
     if Need.UPDATE in needs:
-        models += config.clients
+        models += clients
     if Need.PROFILE in needs and config.profile != "fc1":
-        models += config.clients
+        models += clients
     return models * weight
 
 
@@ -156,6 +156,10 @@ def _activation_bytes(model: nn.Module, dataset: Dataset) -> int:
     for hook in hooks:
         hook.remove()
     return _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS * sum(sizes)
+
+
+def _clients(config: RunConfig, dataset: Dataset) -> int:
+    return len(dataset.client_names) if config.clients is None else config.clients
 
 
 def _memory(device: torch.device) -> float:

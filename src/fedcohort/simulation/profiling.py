@@ -1,6 +1,7 @@
 """What each client of a run sends once."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from fedcohort.profiles import (
 from fedcohort.randomness import generator
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.jobs import order_keys
-from fedcohort.training.problem import Data, Jobs, LocalProblem, LocalWork
+from fedcohort.training.modules import named_state, trained_names
+from fedcohort.training.problem import Jobs, LocalProblem
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import in_workers
 
@@ -26,12 +28,7 @@ _CLIENTS_AT_ONCE = 8
 
 
 def client_profiles(
-    config: RunConfig,
-    model: nn.Module,
-    federation: Federation,
-    data: Data,
-    trainer: Trainer,
-    work: LocalWork,
+    config: RunConfig, first: LocalProblem, federation: Federation, trainer: Trainer
 ) -> NDArray[np.float32]:
     """Return what each client sends once, float32 [C, Q].
 
@@ -39,18 +36,14 @@ def client_profiles(
     ----------
     config : RunConfig
         Says what a profile is.
-    model : nn.Module
-        With its first weights, on the device.
+    first : LocalProblem
+        The model with its first weights, the data and the local work; its jobs are not looked at.
     federation : Federation
         Who holds what.
-    data : (float32 [N, ...], int64 [N])
-        All inputs and labels, on the device.
     trainer : Trainer
         Does the local training that representative gradients are read from.
-    work : LocalWork
-        What that training is.
     """
-    x, y = data
+    model, (x, y) = first.model.eval(), first.data
     samples = torch.from_numpy(federation.partition.indices).to(x.device)
     sizes = torch.from_numpy(federation.sizes).to(x.device)
     if (promise := config.promise) is not None:
@@ -62,9 +55,9 @@ def client_profiles(
             model, x, samples, sizes, promise, noise=noise, layer=config.profile_layer
         )
     if config.profile == "gradient":
-        profiles = gradient_profiles(model, x, y, samples, sizes)
+        profiles = gradient_profiles(model, x, y, samples, sizes, first.task.losses)
     elif config.profile == "representative-gradient":
-        profiles = _representative(config, model, federation, data, trainer, work)
+        profiles = _representative(config, first, federation, trainer)
     elif x.device.type == "cpu":
         profiles = _on_cpu(model, x, samples, sizes, config.profile_layer)
     else:
@@ -89,15 +82,10 @@ def _on_cpu(
 
 
 def _representative(
-    config: RunConfig,
-    model: nn.Module,
-    federation: Federation,
-    data: Data,
-    trainer: Trainer,
-    work: LocalWork,
+    config: RunConfig, first: LocalProblem, federation: Federation, trainer: Trainer
 ) -> Tensor:
     """Return what local training from the first model changes, float32 [C, d]."""
-    first = {name: p.detach().clone() for name, p in model.named_parameters()}
+    state = {name: values.detach().clone() for name, values in named_state(first.model)}
     clients = np.arange(len(federation))
     jobs = Jobs(
         model=torch.zeros(len(clients), dtype=torch.int64),
@@ -106,7 +94,14 @@ def _representative(
         key=torch.from_numpy(order_keys(config.seed, 0, clients)),
         passes=torch.full((len(clients),), config.epochs, dtype=torch.float64),
     )
-    pool = torch.from_numpy(federation.partition.indices).to(data[0].device)
-    stacked = {name: values[None] for name, values in first.items()}
-    trained = trainer.train(LocalProblem(model, stacked, jobs, data, pool, work))
-    return representative_gradient_profiles(first, trained.parameters)
+    problem = dataclasses.replace(
+        first,
+        stacked={name: values[None] for name, values in state.items()},
+        jobs=jobs,
+        pool=torch.from_numpy(federation.partition.indices).to(first.device),
+    )
+    trained = trainer.train(problem).parameters
+    names = trained_names(first.model)
+    return representative_gradient_profiles(
+        {name: state[name] for name in names}, {name: trained[name] for name in names}
+    )

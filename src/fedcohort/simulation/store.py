@@ -12,11 +12,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.errors import StoreError
+from fedcohort.errors import InvalidInputError, StoreError, UnwritableFileError
 from fedcohort.simulation.config import RunConfig
-from fedcohort.simulation.files import unwritable
+from fedcohort.simulation.store_file import Connection, check_store, create_store, damaged
 
 FILE_NAME = "results.sqlite"
+RESUME = "what was saved before is whole; make room and give the same command again to resume."
 # Format 1 had no groups and no simulated time: its unfinished runs begin again.
 _FORMAT = 2
 
@@ -92,8 +93,24 @@ class RoundRecord:
 
 
 _FIELDS = [field.name for field in dataclasses.fields(RoundRecord)]
+_CLIENT_LISTS = [_FIELDS.index(name) for name in ("cohort", "left_out")]
 
 RunState = tuple[int, dict[str, NDArray[Any]]]
+
+
+class Facts(dict[str, Any]):
+    """What is known about a run besides its configuration; what is not there is damage."""
+
+    def __init__(self, path: Path, run: str, text: str) -> None:
+        try:
+            super().__init__(json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise damaged(path, f"the facts of run {run!r}: {error}") from error
+        self._where = path, run
+
+    def __missing__(self, name: str) -> Any:
+        path, run = self._where
+        raise damaged(path, f"the facts of run {run!r} do not say {name!r}")
 
 
 class Store:
@@ -103,6 +120,13 @@ class Store:
     ----------
     folder : path-like
         Created if missing; the file in it is ``results.sqlite``.
+
+    Raises
+    ------
+    DamagedStoreError
+        When the file is not what fedcohort wrote; it is left as it is.
+    StoreError
+        When the folder cannot be used, or another version of fedcohort wrote its file.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -110,10 +134,15 @@ class Store:
         self.path = self.folder / FILE_NAME
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.db = sqlite3.connect(self.path, isolation_level=None, timeout=60)
+            if not self.path.exists():
+                create_store(self.path, _SCHEMA, _FORMAT)
+            check_store(self.path, _SCHEMA, _FORMAT)
+            self.db = sqlite3.connect(
+                self.path, isolation_level=None, timeout=60, factory=Connection
+            )
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("PRAGMA synchronous=FULL")
-            self._open()
+            self._bring_up_to_date()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
                 f"The output folder {str(folder)!r} cannot be used ({error}): choose another one"
@@ -129,13 +158,8 @@ class Store:
             )
         return cls(folder)
 
-    def _open(self) -> None:
+    def _bring_up_to_date(self) -> None:
         (version,) = self.db.execute("PRAGMA user_version").fetchone()
-        if version > _FORMAT:
-            raise StoreError(
-                f"{str(self.path)!r} was written by another version of fedcohort (format {version},"
-                f" this one reads {_FORMAT}): use that version or another folder."
-            )
         if version == _FORMAT:
             return
         with self.transaction():
@@ -181,7 +205,9 @@ class Store:
         except sqlite3.OperationalError as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            raise unwritable(self.folder, error) from error
+            raise UnwritableFileError(
+                f"The results in {str(self.folder)!r} cannot be written ({error}): {RESUME}"
+            ) from error
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -244,7 +270,14 @@ class Store:
             "SELECT runs.config FROM runs LEFT JOIN members USING (run)"
             " ORDER BY members.place, runs.rowid"
         )
-        return [RunConfig.from_json(text) for (text,) in self.db.execute(query)]
+        return [self.read_config(text) for (text,) in self.db.execute(query)]
+
+    def read_config(self, text: str) -> RunConfig:
+        """Return a configuration as this store holds it."""
+        try:
+            return RunConfig.from_json(text)
+        except InvalidInputError as error:
+            raise damaged(self.path, f"a run's settings: {error}") from error
 
     def targets(self) -> dict[str, float | None]:
         """Return the target accuracy of each run that a study gave one, by its key."""
@@ -256,19 +289,25 @@ class Store:
         row = self.db.execute("SELECT facts FROM runs WHERE run = ?", (run,)).fetchone()
         if row is None:
             raise StoreError(f"There is no run {run!r} in {str(self.path)!r}.")
-        return json.loads(row[0])  # type: ignore[no-any-return]
+        return Facts(self.path, run, row[0])
 
     def federation(self, config: RunConfig) -> dict[str, NDArray[Any]]:
         """Return a run's federation as it was entered: ``label_counts`` and maybe ``profiles``."""
         found = self._federation(config.federation_key)
         if found is None:
             raise StoreError(f"There is no federation of run {config.key!r} in {str(self.path)!r}.")
+        if "label_counts" not in found:
+            raise damaged(self.path, f"the federation of run {config.key!r} has no label counts")
         return found
 
     def _federation(self, key: str) -> dict[str, NDArray[Any]] | None:
         query = "SELECT arrays FROM federations WHERE federation = ?"
         row = self.db.execute(query, (key,)).fetchone()
-        return None if row is None else _unpack(row[0])
+        try:
+            return None if row is None else _unpack(row[0])
+        except Exception as error:
+            # A damaged archive shows in as many ways as there are bytes in it.
+            raise damaged(self.path, f"federation {key!r}: {error}") from error
 
     def is_done(self, run: str) -> bool:
         """Tell whether a run is finished."""
@@ -278,7 +317,10 @@ class Store:
     def records(self, run: str) -> list[RoundRecord]:
         """Return all rounds of a run, in order."""
         query = f"SELECT {', '.join(_FIELDS)} FROM rounds WHERE run = ? ORDER BY round"
-        return [_record(row) for row in self.db.execute(query, (run,))]
+        try:
+            return [_record(row) for row in self.db.execute(query, (run,)).fetchall()]
+        except (TypeError, ValueError) as error:
+            raise damaged(self.path, f"the rounds of run {run!r}: {error}") from error
 
 
 def _row(record: RoundRecord) -> tuple[Any, ...]:
@@ -287,10 +329,12 @@ def _row(record: RoundRecord) -> tuple[Any, ...]:
 
 
 def _record(row: tuple[Any, ...]) -> RoundRecord:
-    values = dict(zip(_FIELDS, row, strict=True))
-    for name in ("cohort", "left_out"):
-        values[name] = tuple(json.loads(values[name]))
-    return RoundRecord(**values)
+    values = list(row)
+    for place in _CLIENT_LISTS:
+        values[place] = clients = tuple(json.loads(row[place])) if row[place] != "[]" else ()
+        if not all(type(client) is int and client >= 0 for client in clients):
+            raise ValueError(f"{clients} are no clients")
+    return RoundRecord(*values)
 
 
 def _pack(state: Mapping[str, NDArray[Any]]) -> bytes:

@@ -16,34 +16,49 @@
 A part is the product of its lists. A run that several parts name is one run, done once.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.errors import InvalidInputError, StudyError, UnknownNameError
+from fedcohort.errors import (
+    FedcohortWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    StudyError,
+    UnknownNameError,
+)
 from fedcohort.parameters import Interval
-from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.seeds import parse_seeds
 
 _TARGET = Interval(0, 1, closed="right")
-# TOML has no null: these words stand for None, as they do on the command line.
-_NONE_WORDS = {
-    "batch_size": "full",
-    "eval_samples": "all",
-    "samples_per_client": "largest",
-    "deadline": "none",
-    "profile_epsilon": "none",
+# A product of lists grows past all patience before anybody meant it: more must be asked for.
+_MOST_RUNS = 20_000
+# By key: a study names seeds, a run has one.
+_KEYS = {
+    "seeds" if name == "seed" else name: declared
+    for name, declared in SETTINGS.items()
+    if declared.group is not None
 }
-# A product of lists grows past all memory before anybody meant it.
-_MOST_RUNS = 1_000_000
-_FIELDS = {field.name: field for field in dataclasses.fields(RunConfig)}
-_SETTINGS = ("seeds", *(name for name in _FIELDS if name != "seed"))
-# Every single value is valid here unless it is wrong by itself, whatever stands beside it.
-_PERMISSIVE = RunConfig(clients=2**40, cohort=1)
+
+
+def check_target(value: Any, where: str) -> float:
+    """Return a training accuracy to reach; `where` names it in errors."""
+    if _TARGET(value):
+        return float(value)
+    percent = Interval(1, 100)(value)
+    hint = f": write {value / 100:g} for {value:g} %" if percent else ""
+    raise InvalidParameterError(f"{where} must be {_TARGET}, not {value!r}{hint}.")
+
+
+class LargeStudyWarning(FedcohortWarning):
+    """A study names so many runs that it will take a while before anything else is said."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +134,22 @@ def parse_study(source: str, file: str) -> Study:
         document = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"{file} is not TOML ({error}).") from error
-    known = {"name": str, "base": dict, "part": list}
+    known = {"name": str, "most_runs": int, "base": dict, "part": list}
     for key, value in document.items():
-        if key in _SETTINGS or key == "target":
+        if key in _KEYS or key == "target":
             raise StudyError(f"{file}: {key} stands above the tables: put it under [base].")
         if key not in known:
             raise StudyError(f"{file}: {UnknownNameError('top-level key', key, known)}")
         if not isinstance(value, known[key]):
-            wanted = {"name": "a text", "base": "a table [base]", "part": "tables [[part]]"}[key]
+            wanted = {
+                "name": "a text",
+                "most_runs": "a whole number",
+                "base": "a table [base]",
+                "part": "tables [[part]]",
+            }[key]
             raise StudyError(f"{file}: {key} must be {wanted}, not {value!r}.")
     base = document.get("base", {})
+    _check_count(document, file)
     _check_table(base, f"{file}, [base]")
     name = document.get("name", Path(file).stem)
     tables = document.get("part", [{"name": name}])
@@ -146,18 +167,43 @@ def parse_study(source: str, file: str) -> Study:
     return Study(name, tuple(parts), source)
 
 
+def _check_count(document: Mapping[str, Any], file: str) -> None:
+    """Refuse more runs than were asked for, before any of them is made."""
+    base, most = document.get("base", {}), document.get("most_runs", _MOST_RUNS)
+    tables = [table for table in document.get("part", [{}]) if isinstance(table, dict)]
+    runs = sum(_count(base | table) for table in tables)
+    if runs > most:
+        raise StudyError(
+            f"{file}: its lists multiply to {runs} runs, and more than {most} are done only if they"
+            f" are asked for: shorten them, or write most_runs = {runs} above the tables."
+        )
+    if runs > _MOST_RUNS:
+        warnings.warn(
+            f"{file}: its lists multiply to {runs} runs; to read and enter them takes a while.",
+            LargeStudyWarning,
+            stacklevel=3,
+        )
+
+
+def _count(table: Mapping[str, Any]) -> int:
+    """Return how many runs a table's lists multiply to; what is wrong in them is said later."""
+    lengths = []
+    for key, raw in table.items():
+        with contextlib.suppress(InvalidInputError):
+            lengths.append(len(_values(key, raw)) if key in _KEYS else 1)
+    return math.prod(lengths)
+
+
 def _check_table(table: Mapping[str, Any], where: str) -> None:
     """Refuse what is wrong in one table by itself."""
     for key, raw in table.items():
-        if key == "target":
-            if not _TARGET(raw):
-                raise StudyError(f"{where}: target must be {_TARGET}, not {raw!r}.")
-            continue
         try:
+            if key == "target":
+                check_target(raw, "target")
+                continue
             values = _values(key, raw)
-            field = "seed" if key == "seeds" else key
             for value in values:
-                dataclasses.replace(_PERMISSIVE, **{field: value})
+                _KEYS[key].check_value(value, "the run")
         except InvalidInputError as error:
             raise StudyError(f"{where}: {error}") from error
         if len(set(values)) < len(values):
@@ -167,20 +213,12 @@ def _check_table(table: Mapping[str, Any], where: str) -> None:
 
 def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
     """Return the product of a table's lists, in the order of RunConfig's fields."""
-    lists = {
-        ("seed" if k == "seeds" else k): _values(k, v) for k, v in table.items() if k != "target"
-    }
-    names = [field for field in _FIELDS if field in lists]
-    runs = math.prod(len(values) for values in lists.values())
-    if runs > _MOST_RUNS:
-        raise StudyError(
-            f"{where}: its lists multiply to {runs} runs, and {_MOST_RUNS} are allowed: divide it"
-            " or shorten them."
-        )
+    lists = {_KEYS[k].name: _values(k, v) for k, v in table.items() if k != "target"}
+    names = [name for name in SETTINGS if name in lists]
     try:
         configs = tuple(
             RunConfig(**dict(zip(names, chosen, strict=True)))
-            for chosen in itertools.product(*(lists[field] for field in names))
+            for chosen in itertools.product(*(lists[name] for name in names))
         )
     except InvalidInputError as error:
         raise StudyError(f"{where}: {error}") from error
@@ -190,37 +228,18 @@ def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
 
 def _values(key: str, raw: Any) -> list[Any]:
     """Return what a key lists, as RunConfig takes it."""
-    if key not in _SETTINGS:
-        raise UnknownNameError("setting", key, (*_SETTINGS, "target"))
+    if key not in _KEYS:
+        raise UnknownNameError("setting", key, (*_KEYS, "target"))
     if key == "seeds" and isinstance(raw, str):
         return list(parse_seeds(raw, "seeds"))
     values = raw if isinstance(raw, list) else [raw]
     if not values:
         raise InvalidInputError(f"{key} is an empty list: name at least one value.")
-    return [_value(key, value) for value in values]
-
-
-def _value(key: str, raw: Any) -> Any:
-    """Return one value as RunConfig takes it: equal runs must be written alike."""
-    number = isinstance(raw, int | float) and not isinstance(raw, bool)
-    if key == "seeds":
-        if not number:
-            raise InvalidInputError(
-                f'seeds must be a text such as "0..9", a whole number or a list, not {raw!r}.'
-            )
-        return raw
-    if key == "skew" and number:
-        return f"{raw:g}"
-    if raw == _NONE_WORDS.get(key, ()):
-        return None
-    kind = _FIELDS[key].type
-    if kind in (float, float | None) and number:
-        return float(raw)
-    if kind in (str, str | None) and not isinstance(raw, str):
-        raise InvalidInputError(f"{key} must be a text, not {raw!r}.")
-    if isinstance(raw, dict | list):
-        raise InvalidInputError(f"{key} must be one value or a flat list of values.")
-    return raw
+    if key == "seeds" and not all(isinstance(value, int | float) for value in values):
+        raise InvalidInputError(
+            f'seeds must be a text such as "0..9", a whole number or a list, not {raw!r}.'
+        )
+    return [_KEYS[key].from_toml(value) for value in values]
 
 
 def study_of_runs(configs: Sequence[RunConfig], target: float | None = None) -> Study:

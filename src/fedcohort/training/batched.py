@@ -1,14 +1,22 @@
-"""All clients of all runs at once, by `torch.func.vmap`: for any model on a GPU."""
+"""All clients of all runs at once, by `torch.func.vmap`: for models on a GPU.
 
+Batches are padded to the largest, so a model that looks at a whole batch at once (BatchNorm) cannot
+be trained here.
+"""
+
+import contextlib
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedcohort.training.plan import make_plan, to_device
+from fedcohort.training.descent import Descent
+from fedcohort.training.keyed import KeyedDropout
+from fedcohort.training.modules import output_of, trained_names
+from fedcohort.training.plan import make_plan, step_keys, to_device
 from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained, joined
+from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 
 # Jobs whose activations fit into memory together.
@@ -24,60 +32,74 @@ def train_batched(problem: LocalProblem) -> Trained:
 
 def _train(problem: LocalProblem) -> Trained:
     (x, y), work = problem.data, problem.work
+    problem.model.train()
     plan = make_plan(problem.jobs, problem.pool, work)
+    keys = to_device(step_keys(problem.jobs.key, len(plan.sample)), x.device)
     model_of = to_device(problem.jobs.model, x.device)
     local = {name: values[model_of] for name, values in problem.stacked.items()}
-    first = {name: values.clone() for name, values in local.items()} if work.proximal else {}
-    velocity = {name: torch.zeros_like(values) for name, values in local.items()}
-    step = vmap(grad_and_value(_batch_loss(problem.model)))
+    trained = {name: local[name] for name in trained_names(problem.model)}
+    others = {name: values for name, values in local.items() if name not in trained}
+    parameters = list(trained.values())
+    first = [values.clone() for values in parameters] if work.proximal else []
+    descent = Descent(work, first, stacked=True)
+    step = vmap(grad_and_value(_batch_loss(problem)))
     total = torch.zeros(len(problem.jobs), dtype=torch.float64, device=x.device)
-    counts = plan.counts
-    for sample, weight, count in zip(plan.sample, plan.weight, counts, strict=True):
-        gradients, losses = step(local, x[sample], y[sample], weight)
+    for sample, weight, count, key in zip(plan.sample, plan.weight, plan.counts, keys, strict=True):
+        gradients, losses = step(trained, others, x[sample], y[sample], weight, key)
         total += losses.double() * count
-        active = (count > 0).to(x.dtype)
-        for name, gradient in gradients.items():
-            if work.proximal:
-                gradient.add_(local[name] - first[name], alpha=work.proximal)
-            velocity[name].mul_(work.momentum).add_(gradient)
-            # A job that has finished keeps its velocity from moving it.
-            shape = (-1, *[1] * (gradient.dim() - 1))
-            local[name].sub_(velocity[name] * (work.lr * active).view(shape))
-    return Trained(local, total / counts.sum(0))
+        # A job that has finished keeps its velocity from moving it.
+        rate = work.lr * (count > 0).to(losses.dtype)
+        found = [gradients[name] for name in trained]
+        for values, move in zip(parameters, descent.direction(parameters, found), strict=True):
+            values.sub_(move * rate.view(-1, *[1] * (move.dim() - 1)))
+    return Trained(local, total / plan.counts.sum(0))
 
 
-def _batch_loss(model: nn.Module) -> Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]:
-    def loss(parameters: Parameters, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        logits = functional_call(model, parameters, (x,))
-        return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
+def _batch_loss(problem: LocalProblem) -> Callable[..., Tensor]:
+    model, task, augmentation = problem.model, problem.task, problem.work.augmentation
+
+    def loss(
+        trained: Parameters, others: Parameters, x: Tensor, y: Tensor, weight: Tensor, key: Tensor
+    ) -> Tensor:
+        inputs = augmentation(x, key) if augmentation else x
+        with KeyedDropout(key) if problem.traits.draws else contextlib.nullcontext():
+            outputs = output_of(functional_call(model, trained | others, (inputs,)))
+        return (task.losses(outputs, y) * weight).sum()
 
     return loss
 
 
 @torch.no_grad()
-def evaluate_batched(model: nn.Module, stacked: Parameters, data: Data) -> tuple[Tensor, Tensor]:
-    """Return accuracy and mean loss of R global models on the same data, float64 [R] each."""
-    x, y = data
-    runs = next(iter(stacked.values())).shape[0]
-    right = torch.zeros(runs, dtype=torch.float64, device=x.device)
-    lost = torch.zeros(runs, dtype=torch.float64, device=x.device)
-    for xs, ys in zip(*(torch.split(d, _SAMPLES_AT_ONCE) for d in data), strict=True):
-        logits = vmap(lambda parameters, xs=xs: functional_call(model, parameters, (xs,)))(stacked)
-        right += (logits.argmax(2) == ys).sum(1)
-        targets = ys.expand(runs, -1).flatten()
-        losses = F.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
-        lost += losses.view(runs, -1).sum(1, dtype=torch.float64)
-    return right / len(y), lost / len(y)
+def evaluate_batched(
+    model: nn.Module, stacked: Parameters, data: Data, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return the score and the mean loss of R global models on the same data, float64 [R] each."""
+    model.eval()
+    counts: list[Tensor] = []
+    losses: list[Tensor] = []
+
+    def measure(parameters: Parameters, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = output_of(functional_call(model, parameters, (x,)))
+        return task.counts(outputs, y), task.losses(outputs, y).double().sum()
+
+    for x, y in zip(*(torch.split(d, _SAMPLES_AT_ONCE) for d in data), strict=True):
+        found, lost = vmap(measure, in_dims=(0, None, None))(stacked, x, y)
+        counts.append(found)
+        losses.append(lost)
+    samples = len(data[1])
+    scores = [task.score_of(own, samples) for own in torch.stack(counts).sum(0)]
+    return torch.stack(scores), torch.stack(losses).sum(0) / samples
 
 
 @torch.no_grad()
 def client_losses_batched(
-    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor
+    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor, task: Task
 ) -> Tensor:
     """Return one global model's mean loss on each client's data, float64 [m]; see `Trainer`."""
     x, y = data
+    model.eval()
     losses = [
-        F.cross_entropy(functional_call(model, parameters, (x[part],)), y[part], reduction="none")
+        task.losses(output_of(functional_call(model, parameters, (x[part],))), y[part])
         for part in torch.split(samples, _SAMPLES_AT_ONCE)
     ]
     return torch.segment_reduce(torch.cat(losses).double(), "mean", lengths=sizes)

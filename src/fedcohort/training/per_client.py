@@ -13,11 +13,14 @@ import weakref
 from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedcohort.training.plan import make_plan
-from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained
+from fedcohort.training.descent import Descent
+from fedcohort.training.keyed import KeyedDropout
+from fedcohort.training.modules import named_state, output_of
+from fedcohort.training.plan import make_plan, step_keys, to_device
+from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained
+from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import in_workers, worker_count
 
@@ -33,19 +36,18 @@ def train_per_client(problem: LocalProblem) -> Trained:
     """Train one job after the other on each worker."""
     jobs, stacked = problem.jobs, problem.stacked
     plan = make_plan(jobs, problem.pool, problem.work)
-    names = [name for name, _ in problem.model.named_parameters()]
+    keys = to_device(step_keys(jobs.key, len(plan.sample)), problem.pool.device)
     local = {n: v.new_empty(len(jobs), *v.shape[1:]) for n, v in stacked.items()}
     replicas = _replicas_of(problem.model)
     starts, steps = jobs.model.tolist(), plan.counts.T.tolist()
-    losses = torch.empty(len(jobs), dtype=torch.float64)
+    losses = torch.empty(len(jobs), dtype=torch.float64, device=problem.pool.device)
 
     def train(j: int) -> None:
         with replicas.one() as replica:
-            first = [stacked[name][starts[j]] for name in names]
-            replica.load(first)
-            batches = [plan.sample[t, j, :n] for t, n in enumerate(steps[j]) if n]
-            losses[j] = _descend(replica, first, problem.data, batches, problem.work)
-            for name, values in zip(names, replica.parameters, strict=True):
+            replica.load({name: values[starts[j]] for name, values in stacked.items()})
+            batches = [(plan.sample[t, j, :n], keys[t, j]) for t, n in enumerate(steps[j]) if n]
+            losses[j] = _descend(replica, problem, batches)
+            for name, values in replica.state.items():
                 local[name][j] = values.detach()
 
     # The longest jobs first, so that no worker is left alone with one at the end.
@@ -54,48 +56,49 @@ def train_per_client(problem: LocalProblem) -> Trained:
     return Trained(local, losses)
 
 
-def evaluate_per_client(model: nn.Module, stacked: Parameters, data: Data) -> tuple[Tensor, Tensor]:
-    """Return accuracy and mean loss of R global models on the same data, float64 [R] each."""
+def evaluate_per_client(
+    model: nn.Module, stacked: Parameters, data: Data, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return the score and the mean loss of R global models on the same data, float64 [R] each."""
     runs = len(next(iter(stacked.values())))
     replicas = _replicas_of(model)
-    names = [name for name, _ in model.named_parameters()]
     parts = list(zip(*(torch.split(d, _EVALUATED_PER_PART) for d in data), strict=True))
 
     @torch.inference_mode()
-    def score(item: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def measure(item: tuple[int, int]) -> tuple[Tensor, Tensor]:
         run, part = item
-        right = torch.zeros((), dtype=torch.float64)
-        lost = torch.zeros((), dtype=torch.float64)
+        counts, losses = [], []
         with replicas.one() as replica:
-            replica.load([stacked[name][run] for name in names])
-            for x, y in zip(
-                *(torch.split(d, _EVALUATED_AT_ONCE) for d in parts[part]), strict=True
-            ):
-                logits = replica.model(x)
-                right += (logits.argmax(1) == y).sum()
-                lost += F.cross_entropy(logits, y, reduction="sum")
-        return right, lost
+            replica.load({name: values[run] for name, values in stacked.items()})
+            replica.model.eval()
+            pieces = (torch.split(values, _EVALUATED_AT_ONCE) for values in parts[part])
+            for x, y in zip(*pieces, strict=True):
+                outputs = output_of(replica.model(x))
+                counts.append(task.counts(outputs, y))
+                losses.append(task.losses(outputs, y).sum().double())
+        return torch.stack(counts).sum(0), torch.stack(losses).sum()
 
-    scores = in_workers(score, [(run, part) for run in range(runs) for part in range(len(parts))])
-    right, lost = (
-        torch.stack(column).view(runs, -1).sum(1) for column in zip(*scores, strict=True)
-    )
-    return right / len(data[1]), lost / len(data[1])
+    found = in_workers(measure, [(run, part) for run in range(runs) for part in range(len(parts))])
+    counts, losses = (torch.stack(column) for column in zip(*found, strict=True))
+    samples = len(data[1])
+    by_run = counts.view(runs, len(parts), *counts.shape[1:]).sum(1)
+    scores = torch.stack([task.score_of(own, samples) for own in by_run])
+    return scores, losses.view(runs, -1).sum(1) / samples
 
 
 def client_losses_per_client(
-    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor
+    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor, task: Task
 ) -> Tensor:
     """Return one global model's mean loss on each client's data, float64 [m]; see `Trainer`."""
     x, y = data
     replicas = _replicas_of(model)
-    values = [parameters[name] for name, _ in model.named_parameters()]
 
     @torch.inference_mode()
     def lose(part: Tensor) -> Tensor:
         with replicas.one() as replica:
-            replica.load(values)
-            return F.cross_entropy(replica.model(x[part]), y[part], reduction="none")
+            replica.load(parameters)
+            replica.model.eval()
+            return task.losses(output_of(replica.model(x[part])), y[part])
 
     losses = torch.cat(in_workers(lose, torch.split(samples, _EVALUATED_AT_ONCE)))
     return torch.segment_reduce(losses.double(), "mean", lengths=sizes)
@@ -106,12 +109,13 @@ class _Replica:
     """One worker's own copy of a model; its convolutions are channels-last."""
 
     model: nn.Module
-    parameters: list[Tensor]
+    state: Parameters
+    trained: list[Tensor]
 
     @torch.no_grad()
-    def load(self, values: Sequence[Tensor]) -> None:
-        """Take over a model's parameters."""
-        torch._foreach_copy_(self.parameters, list(values))
+    def load(self, values: Parameters) -> None:
+        """Take over a model's parameters and buffers."""
+        torch._foreach_copy_(list(self.state.values()), [values[name] for name in self.state])
 
 
 class _Replicas:
@@ -122,7 +126,8 @@ class _Replicas:
         self._free: queue.SimpleQueue[_Replica] = queue.SimpleQueue()
         for _ in range(count):
             own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self._free.put(_Replica(own, list(own.parameters())))
+            trained = [p for p in own.parameters() if p.requires_grad]
+            self._free.put(_Replica(own, dict(named_state(own)), trained))
 
     @contextlib.contextmanager
     def one(self) -> Iterator[_Replica]:
@@ -146,64 +151,44 @@ _replicas: weakref.WeakKeyDictionary[nn.Module, _Replicas] = weakref.WeakKeyDict
 
 
 def _descend(
-    replica: _Replica,
-    first: Sequence[Tensor],
-    data: Data,
-    batches: Sequence[Tensor],
-    work: LocalWork,
+    replica: _Replica, problem: LocalProblem, batches: Sequence[tuple[Tensor, Tensor]]
 ) -> Tensor:
     """Take one step of gradient descent per batch; return the mean loss per sample."""
-    x, y = data
-    parameters = replica.parameters
-    velocity: list[Tensor] = []
-    total = torch.zeros((), dtype=torch.float64)
-    for batch in batches:
-        gradients, loss = _gradients(replica, x[batch], y[batch])
+    (x, y), work = problem.data, problem.work
+    replica.model.train()
+    parameters = replica.trained
+    first = [p.detach().clone() for p in parameters] if work.proximal else []
+    descent = Descent(work, first)
+    total = torch.zeros((), dtype=torch.float64, device=x.device)
+    for batch, key in batches:
+        inputs = work.augmentation(x[batch], key) if work.augmentation else x[batch]
+        gradients, loss = _gradients(replica, problem, inputs, y[batch], key)
         total += loss
         with torch.no_grad():
-            moves = _direction(gradients, parameters, first, velocity, work)
+            moves = descent.direction(parameters, gradients)
             torch._foreach_add_(parameters, moves, alpha=-work.lr)
-    return total / sum(map(len, batches))
+    return total / sum(len(batch) for batch, _ in batches)
 
 
-def _gradients(replica: _Replica, x: Tensor, y: Tensor) -> tuple[list[Tensor], Tensor]:
+def _gradients(
+    replica: _Replica, problem: LocalProblem, x: Tensor, y: Tensor, key: Tensor
+) -> tuple[list[Tensor], Tensor]:
     """Return the gradient of the mean loss, and the sum of the losses."""
     gradients: list[Tensor] = []
-    total = torch.zeros((), dtype=torch.float64)
-    pieces = -(-len(y) // _SAMPLES_AT_ONCE)
+    total = torch.zeros((), dtype=torch.float64, device=x.device)
+    draws, mixes = problem.traits.draws, problem.traits.mixes
+    pieces = 1 if draws or mixes else -(-len(y) // _SAMPLES_AT_ONCE)
     for xs, ys in zip(x.tensor_split(pieces), y.tensor_split(pieces), strict=True):
-        loss = F.cross_entropy(replica.model(xs), ys, reduction="sum")
-        part = list(torch.autograd.grad(loss / len(y), replica.parameters))
+        with KeyedDropout(key) if draws else contextlib.nullcontext():
+            outputs = output_of(replica.model(xs))
+        loss = problem.task.losses(outputs, ys).sum()
+        part = list(torch.autograd.grad(loss / len(y), replica.trained))
         total += loss.detach()
         if gradients:
             torch._foreach_add_(gradients, part)
         else:
             gradients = part
     return gradients, total
-
-
-def _direction(
-    gradients: list[Tensor],
-    parameters: Sequence[Tensor],
-    first: Sequence[Tensor],
-    velocity: list[Tensor],
-    work: LocalWork,
-) -> list[Tensor]:
-    """Return what to step along: the gradients with FedProx's term and momentum.
-
-    Both `gradients` and `velocity`, which is empty before the first step, are changed in place.
-    """
-    if work.proximal:
-        away = torch._foreach_sub(list(parameters), list(first))
-        torch._foreach_add_(gradients, away, alpha=work.proximal)
-    if not work.momentum:
-        return gradients
-    if velocity:
-        torch._foreach_mul_(velocity, work.momentum)
-        torch._foreach_add_(velocity, gradients)
-    else:
-        velocity.extend(gradients)
-    return velocity
 
 
 PER_CLIENT = Trainer("per client", train_per_client, evaluate_per_client, client_losses_per_client)

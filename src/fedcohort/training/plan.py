@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcohort.training.keyed import mix
 from fedcohort.training.problem import Jobs, LocalWork
 
 _PADDING = torch.iinfo(torch.int64).max
@@ -91,6 +92,15 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
     return Plan(*map(torch.from_numpy, planned)) if xp is np else Plan(*planned)
 
 
+def step_keys(keys: Tensor, steps: int) -> Tensor:
+    """Return the keys of each step of jobs, int64 [T, M], from the jobs' own [M].
+
+    They are apart from those that orders are drawn from, which count passes from 0.
+    """
+    found: Tensor = mix(keys + mix(-1 - torch.arange(steps)[:, None]))
+    return found
+
+
 def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Copy to a device; the host does not wait for what the device is doing."""
     if device.type != "cuda":
@@ -109,16 +119,8 @@ def _sample_orders(
     """Return the positions [M, passes * width] in which each job visits its samples."""
     place = count(width)
     # Sorting hashed keys is a shuffle that every device computes alike, all clients at once.
-    pass_key = _mix(key[:, None] + _mix(count(passes)))
-    keys = _mix(pass_key[..., None] + _mix(place))
+    pass_key = mix(key[:, None] + mix(count(passes)))
+    keys = mix(pass_key[..., None] + mix(place))
     keys = xp.where(place < size[:, None, None], keys, _PADDING)
     order = keys.argsort(stable=True) if xp is torch else keys.argsort(kind="stable")
     return order.reshape(len(key), passes * width)
-
-
-def _mix(z: Any) -> Any:
-    """SplitMix64's finaliser on int64, whose products wrap as unsigned ones do."""
-    z = z + -7046029254386353131
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * -4658895280553007687
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * -7723592293110705685
-    return z ^ ((z >> 31) & ((1 << 33) - 1))

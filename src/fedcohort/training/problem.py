@@ -6,8 +6,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fedcohort.training.augmentation import Augmentation
+from fedcohort.training.modules import Traits
+from fedcohort.training.task import Task
+
 Parameters = dict[str, Tensor]
 Data = tuple[Tensor, Tensor]
+
+_NO_TRAITS = Traits()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,16 +25,37 @@ class LocalWork:
     batch_size : int or None
         Samples per step; None is full batch.
     lr, momentum : float
-        Of plain stochastic gradient descent.
+        Of stochastic gradient descent.
     proximal : float
         FedProx's μ: how strongly a client is drawn back to the global model (T. Li et al.,
         Federated Optimization in Heterogeneous Networks, MLSys 2020).
+    optimizer : {"sgd", "adamw"}
+        AdamW has no use for `momentum`.
+    nesterov : bool
+        Whether momentum looks ahead.
+    weight_decay : float
+        Strength of the pull towards 0.
+    clip : float, optional
+        The largest norm of a gradient, over all parameters together.
+    augmentation : Augmentation, optional
+        What is done to images before each step.
     """
 
     batch_size: int | None
     lr: float
     momentum: float = 0.0
     proximal: float = 0.0
+    optimizer: str = "sgd"
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    clip: float | None = None
+    augmentation: Augmentation | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is SGD with no more than momentum and FedProx, all that some trainers know."""
+        usual = LocalWork(self.batch_size, self.lr, self.momentum, self.proximal)
+        return self == usual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +88,10 @@ class Jobs:
         return Jobs(*(getattr(self, field.name)[part] for field in dataclasses.fields(self)))
 
 
+_NOTHING = torch.zeros(0, dtype=torch.int64)
+NO_JOBS = Jobs(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING.double())
+
+
 @dataclasses.dataclass(frozen=True)
 class LocalProblem:
     """The local trainings of one round: everything that a trainer needs to know.
@@ -70,15 +101,19 @@ class LocalProblem:
     model : nn.Module
         The architecture; its own weights are not used.
     stacked : dict of float32 [R, ...]
-        Global models of R runs; trainers leave them as they are.
+        Global models of R runs, parameters and buffers; trainers leave them as they are.
     jobs : Jobs
         M jobs.
-    data : (float32 [N, ...], int64 [N])
-        Inputs and labels.
+    data : (float32 or int64 [N, ...], Tensor [N, ...])
+        Inputs and targets.
     pool : int64 [total]
         Sample indices, client after client.
     work : LocalWork
-        Batch size, learning rate, momentum.
+        How to descend.
+    task : Task
+        What is learned.
+    traits : Traits
+        What the model does besides.
     """
 
     model: nn.Module
@@ -87,6 +122,24 @@ class LocalProblem:
     data: Data
     pool: Tensor
     work: LocalWork
+    task: Task
+    traits: Traits = _NO_TRAITS
+
+    @property
+    def device(self) -> torch.device:
+        """Where to train."""
+        return self.pool.device
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.data[0].shape[1:])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is plain SGD on classes, of a model that does nothing besides."""
+        alone = not (self.traits.draws or self.traits.mixes)
+        return alone and self.task.is_plain and self.work.is_plain
 
     def only(self, part: slice | Tensor) -> "LocalProblem":
         """Return the problem with some of its jobs alone."""

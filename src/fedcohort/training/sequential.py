@@ -1,46 +1,71 @@
 """The text-book loop, one client after the other: the oracle that all trainers are tested against.
 
-Nothing here is fast, and nothing is shared with the other trainers but the plan of the batches.
+Nothing here is fast, and nothing is shared with the other trainers but the plan of the batches and
+the keyed draws.
 """
 
+import contextlib
+
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedcohort.training.plan import make_plan
-from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained
+from fedcohort.training.keyed import KeyedDropout
+from fedcohort.training.modules import load_state, named_state, output_of
+from fedcohort.training.plan import make_plan, step_keys
+from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained
+from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 
 _SAMPLES_AT_ONCE = 2000
 
 
 def train_sequential(problem: LocalProblem) -> Trained:
-    """Train one client after the other with `torch.optim.SGD`."""
+    """Train one client after the other with PyTorch's own optimisers."""
     x, y = problem.data
-    work, model = problem.work, problem.model
+    work, task, model = problem.work, problem.task, problem.model
+    model.train()
     finished: list[Parameters] = []
     losses = []
     for j in range(len(problem.jobs)):
         job = problem.jobs[j : j + 1]
         plan = make_plan(job, problem.pool, work)
+        keys = step_keys(job.key, len(plan.sample)).to(x.device)[:, 0]
         first = {name: values[int(job.model[0])] for name, values in problem.stacked.items()}
-        load_parameters(model, first)
-        optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
+        load_state(model, first)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimiser = _optimiser(trained, work)
         total, seen = 0.0, 0
-        for sample, weight in zip(plan.sample[:, 0], plan.weight[:, 0], strict=True):
+        for sample, weight, key in zip(plan.sample[:, 0], plan.weight[:, 0], keys, strict=True):
             batch = sample[weight > 0]
+            inputs = work.augmentation(x[batch], key) if work.augmentation else x[batch]
             optimiser.zero_grad()
-            loss = F.cross_entropy(model(x[batch]), y[batch])
+            with KeyedDropout(key) if problem.traits.draws else contextlib.nullcontext():
+                outputs = output_of(model(inputs))
+            loss = task.losses(outputs, y[batch]).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             if work.proximal:
                 _draw_back(model, first, work.proximal)
+            if work.clip is not None:
+                nn.utils.clip_grad_norm_(trained, work.clip)
             optimiser.step()
             total += float(loss.detach()) * len(batch)
             seen += len(batch)
-        finished.append({name: p.detach().clone() for name, p in model.named_parameters()})
+        finished.append({name: values.detach().clone() for name, values in named_state(model)})
         losses.append(total / seen)
     local = {name: torch.stack([p[name] for p in finished]) for name in problem.stacked}
     return Trained(local, torch.tensor(losses, dtype=torch.float64, device=x.device))
+
+
+def _optimiser(parameters: list[nn.Parameter], work: LocalWork) -> torch.optim.Optimizer:
+    if work.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=work.lr, weight_decay=work.weight_decay)
+    return torch.optim.SGD(
+        parameters,
+        lr=work.lr,
+        momentum=work.momentum,
+        nesterov=work.nesterov,
+        weight_decay=work.weight_decay,
+    )
 
 
 def _draw_back(model: nn.Module, first: Parameters, strength: float) -> None:
@@ -51,37 +76,35 @@ def _draw_back(model: nn.Module, first: Parameters, strength: float) -> None:
 
 
 @torch.no_grad()
-def evaluate_sequential(model: nn.Module, stacked: Parameters, data: Data) -> tuple[Tensor, Tensor]:
-    """Return accuracy and mean loss of R global models on the same data, float64 [R] each."""
-    accuracies, losses = [], []
+def evaluate_sequential(
+    model: nn.Module, stacked: Parameters, data: Data, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return the score and the mean loss of R global models on the same data, float64 [R] each."""
+    model.eval()
+    scores, losses = [], []
     for r in range(len(next(iter(stacked.values())))):
-        load_parameters(model, {name: values[r] for name, values in stacked.items()})
-        right, lost = 0, 0.0
+        load_state(model, {name: values[r] for name, values in stacked.items()})
+        counts, lost = [], 0.0
         for x, y in zip(*(torch.split(d, _SAMPLES_AT_ONCE) for d in data), strict=True):
-            logits = model(x)
-            right += int((logits.argmax(1) == y).sum())
-            lost += float(F.cross_entropy(logits, y, reduction="none").double().sum())
-        accuracies.append(right / len(data[1]))
+            outputs = output_of(model(x))
+            counts.append(task.counts(outputs, y))
+            lost += float(task.losses(outputs, y).double().sum())
+        scores.append(float(task.score_of(torch.stack(counts).sum(0), len(data[1]))))
         losses.append(lost / len(data[1]))
-    return torch.tensor(accuracies, dtype=torch.float64), torch.tensor(losses, dtype=torch.float64)
+    return torch.tensor(scores, dtype=torch.float64), torch.tensor(losses, dtype=torch.float64)
 
 
 @torch.no_grad()
 def client_losses_sequential(
-    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor
+    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor, task: Task
 ) -> Tensor:
     """Return one global model's mean loss on each client's data, float64 [m]; see `Trainer`."""
     x, y = data
-    load_parameters(model, parameters)
+    model.eval()
+    load_state(model, parameters)
     clients = torch.split(samples, sizes.tolist())
-    return torch.stack([F.cross_entropy(model(x[own]), y[own]).double() for own in clients])
-
-
-@torch.no_grad()
-def load_parameters(model: nn.Module, values: Parameters) -> None:
-    """Copy one set of parameters into a module."""
-    for name, parameter in model.named_parameters():
-        parameter.copy_(values[name])
+    found = [task.losses(output_of(model(x[own])), y[own]).double().mean() for own in clients]
+    return torch.stack(found)
 
 
 SEQUENTIAL = Trainer("sequential", train_sequential, evaluate_sequential, client_losses_sequential)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedcohort.training.aggregation import Aggregate, aggregate
 from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained
+from fedcohort.training.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,17 +26,17 @@ class Trainer:
     train : callable
         Does the local trainings of a `LocalProblem`.
     evaluate : callable
-        (model, stacked, data) → accuracy and mean loss of R global models, float64 [R] each.
+        (model, stacked, data, task) → score and mean loss of R global models, float64 [R] each.
     client_losses : callable
-        (model, parameters, data, samples, sizes) → one global model's mean loss on each client's
-        data, float64 [m]; `samples` int64 [total] are indices, client after client, and `sizes`
-        int64 [m] how many each client has.
+        (model, parameters, data, samples, sizes, task) → one global model's mean loss on each
+        client's data, float64 [m]; `samples` int64 [total] are indices, client after client, and
+        `sizes` int64 [m] how many each client has.
     aggregate : Aggregate
         How global models are moved towards local ones.
     """
 
     name: str
     train: Callable[[LocalProblem], Trained]
-    evaluate: Callable[[nn.Module, Parameters, Data], tuple[Tensor, Tensor]]
-    client_losses: Callable[[nn.Module, Parameters, Data, Tensor, Tensor], Tensor]
+    evaluate: Callable[[nn.Module, Parameters, Data, Task], tuple[Tensor, Tensor]]
+    client_losses: Callable[[nn.Module, Parameters, Data, Tensor, Tensor, Task], Tensor]
     aggregate: Aggregate = aggregate

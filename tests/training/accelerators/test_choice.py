@@ -5,17 +5,22 @@ import warnings
 
 import pytest
 import torch
+from local_problems import four_clients
+from made_models import made
 from torch import nn
 
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
-from fedcohort.training.accelerators import c_chain, choice, triton_chain
+from fedcohort.training.accelerators import c_chain, choice, cuda_graphs, triton_chain
 from fedcohort.training.accelerators.choice import SlowPathWarning, choose_trainer
-from fedcohort.training.models import build_model
+from fedcohort.training.augmentation import Augmentation
+from fedcohort.training.modules import Traits
+from fedcohort.training.problem import LocalProblem, LocalWork
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 DIGITS, MNIST = (1, 8, 8), (1, 28, 28)
+SGD = LocalWork(8, 0.1)
 
 
 class NotAChain(nn.Module):
@@ -30,9 +35,18 @@ class NotAChain(nn.Module):
         return self.second(x + self.first(x))
 
 
-def chosen(model, shape, device=CPU, precision="float32"):
-    model = NotAChain() if model == "not a chain" else build_model(model, shape, 10, 0)
-    return choose_trainer(model, shape, device, precision).name
+class OnGPU(LocalProblem):
+    """A problem that says it is on a GPU, where there may be none."""
+
+    device = GPU
+
+
+def chosen(model, shape, device=CPU, precision="float32", work=SGD, **traits):
+    model = NotAChain() if model == "not a chain" else made(model, shape, 10, 0)
+    plain = four_clients(model, shape, work)
+    values = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
+    kind = OnGPU if device == GPU else LocalProblem
+    return choose_trainer(kind(**values | {"traits": Traits(**traits)}), precision).name
 
 
 CHAINS = [("mlp", DIGITS), ("cnn-small", DIGITS), ("mlp", MNIST), ("cnn", MNIST)]
@@ -55,30 +69,58 @@ def test_large_chains_and_other_models_are_trained_one_client_per_core(model, sh
     assert chosen(model, shape) == "per client"
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("model", "shape"), CHAINS)
-def test_every_chain_is_trained_by_triton_on_a_gpu(model, shape, precision):
+def test_every_chain_is_trained_by_triton_on_a_gpu(model, shape):
     pytest.importorskip("triton")
     with warnings.catch_warnings():
         warnings.simplefilter("error", SlowPathWarning)
-        assert chosen(model, shape, GPU, precision) == "Triton chain"
+        assert chosen(model, shape, GPU, "bfloat16") == "Triton chain"
 
 
-def test_other_models_are_trained_batched_on_a_gpu_which_bfloat16_is_told():
-    with pytest.warns(SlowPathWarning, match="NotAChain trains in float32"):
-        assert chosen("not a chain", DIGITS, GPU, "bfloat16") == "batched"
+@pytest.mark.parametrize(
+    "work",
+    [
+        LocalWork(8, 0.1, optimizer="adamw"),
+        LocalWork(8, 0.1, weight_decay=0.1),
+        LocalWork(8, 0.1, clip=1.0),
+        LocalWork(8, 0.1, 0.9, nesterov=True),
+        LocalWork(8, 0.1, augmentation=Augmentation(1)),
+    ],
+    ids=["adamw", "decay", "clip", "nesterov", "augmentation"],
+)
+def test_what_the_kernels_of_chains_do_not_know_is_trained_in_general_ways(work):
+    assert chosen("cnn-small", DIGITS, CPU, work=work) == "per client"
+    general = "batched" if work.optimizer == "adamw" else "CUDA graphs"
+    assert chosen("cnn-small", DIGITS, GPU, work=work) == general
+
+
+def test_other_models_are_trained_in_cuda_graphs_on_a_gpu():
     with warnings.catch_warnings():
         warnings.simplefilter("error", SlowPathWarning)
-        assert chosen("not a chain", DIGITS, GPU) == "batched"
+        assert chosen("not a chain", DIGITS, GPU, "bfloat16") == "CUDA graphs"
+        assert chosen("mlp", DIGITS, GPU, "float32") == "CUDA graphs"
 
 
-def test_without_triton_a_gpu_trains_batched(monkeypatch):
+def test_what_no_accelerator_takes_is_trained_batched_on_a_gpu_which_bfloat16_is_told():
+    full = LocalWork(None, 0.1)
+    with pytest.warns(SlowPathWarning, match="NotAChain trains in float32"):
+        assert chosen("not a chain", DIGITS, GPU, "bfloat16", full) == "batched"
+    assert chosen("not a chain", DIGITS, GPU, "float32", full) == "batched"
+    assert chosen("not a chain", DIGITS, GPU, draws=True) == "batched"
+
+
+def test_a_model_that_looks_at_whole_batches_is_trained_one_client_at_a_time():
+    work = LocalWork(None, 0.1)
+    assert chosen("not a chain", DIGITS, GPU, work=work, mixes=True) == "per client"
+
+
+def test_without_triton_a_gpu_has_cuda_graphs(monkeypatch):
     monkeypatch.setattr(triton_chain.importlib.util, "find_spec", lambda _: None)
-    assert chosen("mlp", DIGITS, GPU) == "batched"
+    assert chosen("mlp", DIGITS, GPU, "bfloat16") == "CUDA graphs"
 
 
-def test_every_folder_is_an_accelerator():
-    assert choice._accelerators() == (c_chain, triton_chain)
+def test_every_folder_is_an_accelerator_and_special_ones_are_asked_first():
+    assert choice._accelerators() == (c_chain, triton_chain, cuda_graphs)
 
 
 @pytest.mark.parametrize("left", [(), (c_chain,), (triton_chain,)], ids=["none", "c", "triton"])
@@ -93,7 +135,10 @@ def test_deleting_accelerators_leaves_everything_working(monkeypatch, left):
     assert len(record.cohort) == 3
     assert record.left_out == ()
     assert record.train_loss > 0
-    assert chosen("mlp", DIGITS, GPU) == ("Triton chain" if triton_chain in left else "batched")
+    on_gpu = "Triton chain" if triton_chain in left else "batched"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SlowPathWarning)
+        assert chosen("mlp", DIGITS, GPU, "bfloat16") == on_gpu
 
 
 def test_the_choice_depends_neither_on_the_group_nor_on_its_work(workers):

@@ -13,7 +13,12 @@ from pathlib import Path
 
 import torch
 
-from fedcohort.errors import FedcohortError, InvalidInputError, WorkerError
+from fedcohort.errors import (
+    FedcohortError,
+    InvalidInputError,
+    WorkerError,
+    show_warnings_as_lines,
+)
 from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
@@ -24,6 +29,7 @@ from fedcohort.simulation.store import Store
 from fedcohort.training.workers import limit_workers, worker_count
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_TO_END = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +80,10 @@ class Processes:
             while any(process.is_alive() for process in crew):
                 groups = claims.groups(work.names)
                 busy = sum(bool(group.holder) for group in groups)
+                ending = stopped.is_set() or time.monotonic() > work.deadline
+                # Not by who still lives: a worker that is stopped (SIGSTOP) never ends.
+                if all(group.done for group in groups) or (ending and not busy):
+                    break
                 work.report(progress_of(groups, f"{busy} workers", busy))
                 if work.stop():
                     stopped.set()
@@ -85,6 +95,10 @@ class Processes:
         finished = all(group.done for group in claims.groups(work.names))
         if not finished:
             _complain(crew, failures)
+        for process in crew:
+            process.join(_SECONDS_TO_END)
+            process.kill()  # one that is stopped does not even end
+            process.join()
         return finished
 
 
@@ -125,6 +139,7 @@ def _work(orders: _Orders, number: int, stopped: Event, failures: "SimpleQueue[s
     """Be one of the processes."""
     # Ctrl-C reaches every process of a terminal; the parent says what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    show_warnings_as_lines()
     parent = multiprocessing.parent_process()
     limit_workers(orders.workers)
     try:

@@ -3,10 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.content import with_content
 from fedcohort.simulation.devices import device_for
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.work import Executor, Work
@@ -17,6 +19,9 @@ from fedcohort.simulation.planning import Entered, enter_study
 from fedcohort.simulation.progress import Progress
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import Study
+
+# Runs that share these can be built from the data, or none of them can.
+_SHAPING = [name for name, s in SETTINGS.items() if s.federation and name != "seed"] + ["cohort"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +67,17 @@ def prepare_study(
         Objects that configurations name.
     """
     materials = materials or Materials()
-    wanted = study.only(parts).configs if parts else study.configs
-    where = device_for(wanted, device)
-    checked: set[str] = set()
+    where = device_for((study.only(parts) if parts else study).configs, device)
+    checked: set[tuple[Any, ...]] = set()
     for config in study.configs:
-        shape = dataclasses.replace(config, selector="fedavg", seed=0, rounds=1)
-        if shape.key not in checked:
-            checked.add(shape.key)
+        shape = tuple(getattr(config, name) for name in _SHAPING)
+        if shape not in checked:
+            checked.add(shape)
             materials.federation(config)
             materials.model(config)
-    return PreparedStudy(study, wanted, materials, where)
+    complete = with_content(study, materials)
+    wanted = complete.only(parts).configs if parts else complete.configs
+    return PreparedStudy(complete, wanted, materials, where)
 
 
 def run_study(

@@ -6,64 +6,67 @@ import pkgutil
 import warnings
 from typing import Protocol, cast
 
-import torch
 from torch import nn
 
+from fedcohort.errors import FedcohortWarning
 from fedcohort.training import accelerators
 from fedcohort.training.batched import BATCHED
 from fedcohort.training.per_client import PER_CLIENT
+from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
 
-class SlowPathWarning(UserWarning):
+class SlowPathWarning(FedcohortWarning):
     """No accelerator takes a model: results stay right, and come more slowly."""
 
 
 class Accelerator(Protocol):
-    """What the package of an accelerator offers."""
+    """What the package of an accelerator offers.
 
-    def takes(self, model: nn.Module, input_shape: tuple[int, ...], device: torch.device) -> bool:
-        """Tell whether it can train a model on a device, and is worth it."""
+    Attributes
+    ----------
+    ANY_MODEL : bool
+        Whether it is for models of all kinds; those that are for some kind are asked first.
+    """
+
+    ANY_MODEL: bool
+
+    def takes(self, problem: LocalProblem, precision: str) -> bool:
+        """Tell whether it can train a model on its device, and is worth it."""
         ...
 
-    def trainer(self, model: nn.Module, input_shape: tuple[int, ...], precision: str) -> Trainer:
+    def trainer(self, problem: LocalProblem, precision: str) -> Trainer:
         """Return the trainer of a model that it takes."""
         ...
 
 
-def choose_trainer(
-    model: nn.Module, input_shape: tuple[int, ...], device: torch.device, precision: str
-) -> Trainer:
+def choose_trainer(problem: LocalProblem, precision: str) -> Trainer:
     """Return the trainer of a model.
 
-    That depends on the model, the device and the precision alone: never on a timing, the load of
-    the machine, the number of clients or runs, or what else is trained beside it.
+    That depends on the model, the device, the task and the kind of local work alone: never on a
+    timing, the load of the machine, the number of clients or runs, or what else is trained beside.
 
     Parameters
     ----------
-    model : nn.Module
-        The architecture, on `device`.
-    input_shape : tuple of int
-        Shape of one input.
-    device : torch.device
-        Where to train.
+    problem : LocalProblem
+        What will be trained; its jobs and global models are not looked at.
     precision : {"float32", "bfloat16"}
         What is multiplied; the weights themselves are float32 always. A CPU has float32 alone.
     """
     for accelerator in _accelerators():
-        if accelerator.takes(model, input_shape, device):
-            return accelerator.trainer(model, input_shape, precision)
-    if device.type == "cpu":
+        if accelerator.takes(problem, precision):
+            return accelerator.trainer(problem, precision)
+    if problem.device.type == "cpu" or problem.traits.mixes:
         return PER_CLIENT
     if precision != "float32":
-        _warn_of_the_slow_path(model)
+        _warn_of_the_slow_path(problem.model)
     return BATCHED
 
 
 def _warn_of_the_slow_path(model: nn.Module) -> None:
     warnings.warn(
         f"The model {type(model).__name__} trains in float32 and more slowly: no accelerator takes"
-        " it, since it is not a plain chain of convolutions, pools and fully connected layers.",
+        " it.",
         SlowPathWarning,
         stacklevel=3,
     )
@@ -71,7 +74,8 @@ def _warn_of_the_slow_path(model: nn.Module) -> None:
 
 @functools.cache
 def _accelerators() -> tuple[Accelerator, ...]:
-    """Import every accelerator there is, in the order of their names."""
+    """Import every accelerator there is, in the order in which they are asked."""
     folders = pkgutil.iter_modules(accelerators.__path__, f"{accelerators.__name__}.")
     names = sorted(folder.name for folder in folders if folder.ispkg)
-    return tuple(cast(Accelerator, importlib.import_module(name)) for name in names)
+    found = [cast(Accelerator, importlib.import_module(name)) for name in names]
+    return tuple(sorted(found, key=lambda accelerator: accelerator.ANY_MODEL))

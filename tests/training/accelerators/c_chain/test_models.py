@@ -150,9 +150,9 @@ def test_a_job_that_diverges_is_not_finite_and_spoils_no_other(bad, workers):
     for name, values in healthy.parameters.items():
         assert torch.equal(found.parameters[name][1:], values[1:])
         assert torch.equal(again.parameters[name], values)
-    accuracy, _ = models.evaluate(problem.model, problem.stacked, problem.data)
-    models.evaluate(problem.model, problem.stacked, broken.data)
-    after, _ = models.evaluate(problem.model, problem.stacked, problem.data)
+    accuracy, _ = models.evaluate(problem.model, problem.stacked, problem.data, problem.task)
+    models.evaluate(problem.model, problem.stacked, broken.data, problem.task)
+    after, _ = models.evaluate(problem.model, problem.stacked, problem.data, problem.task)
     assert torch.equal(after, accuracy)
 
 
@@ -171,7 +171,7 @@ def test_what_is_not_a_number_wins_in_a_pool(place):
     assert found.losses.isnan().tolist() == expected.losses.isnan().tolist() == [True, *[False] * 3]
     for name, values in expected.parameters.items():
         assert torch.equal(found.parameters[name].isnan(), values.isnan()), name
-    _, loss = compiled(problem).evaluate(model, problem.stacked, (x, y))
+    _, loss = compiled(problem).evaluate(model, problem.stacked, (x, y), problem.task)
     assert loss.isnan().all()
 
 
@@ -183,13 +183,15 @@ def test_evaluation_is_that_of_the_loop(kind, samples):
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(samples, *CHAINS[kind][0], generator=generator)
     y = torch.randint(0, model[-1].out_features, (samples,), generator=generator)
-    expected, losses = SEQUENTIAL.evaluate(copy.deepcopy(model), stacked, (x, y))
-    accuracy, loss = compiled(problem).evaluate(model, stacked, (x, y))
+    expected, losses = SEQUENTIAL.evaluate(copy.deepcopy(model), stacked, (x, y), problem.task)
+    accuracy, loss = compiled(problem).evaluate(model, stacked, (x, y), problem.task)
     assert accuracy.tolist() == pytest.approx(expected.tolist(), abs=1e-12)
     assert loss.tolist() == pytest.approx(losses.tolist(), rel=1e-5)
     alone = {name: values[1:] for name, values in stacked.items()}
     for score, own in zip(
-        (accuracy, loss), compiled(problem).evaluate(model, alone, (x, y)), strict=True
+        (accuracy, loss),
+        compiled(problem).evaluate(model, alone, (x, y), problem.task),
+        strict=True,
     ):
         assert own[0] == score[1], "a model's score depends on the one beside it"
 
@@ -198,6 +200,7 @@ def test_client_losses_are_those_of_the_loop():
     problem = problem_of("colours, padding, no bias, odd sides")
     parameters = {name: values[1] for name, values in problem.stacked.items()}
     samples = torch.randperm(90, generator=torch.Generator().manual_seed(0))
-    given = problem.model, parameters, problem.data, samples, torch.tensor([4, 85, 1])
+    sizes = torch.tensor([4, 85, 1])
+    given = problem.model, parameters, problem.data, samples, sizes, problem.task
     expected = SEQUENTIAL.client_losses(*given).tolist()
     assert compiled(problem).client_losses(*given).tolist() == pytest.approx(expected, rel=1e-5)

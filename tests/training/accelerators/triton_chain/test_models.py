@@ -10,10 +10,14 @@ from fedcohort.training.accelerators.triton_chain import models as fused_models
 from fedcohort.training.accelerators.triton_chain.averaging import move_fused
 from fedcohort.training.accelerators.triton_chain.models import FusedModels, bytes_per_model
 from fedcohort.training.aggregation import aggregate
+from fedcohort.training.architectures.cnn import PaperCNN, SmallCNN
+from fedcohort.training.architectures.mlp import MLP
 from fedcohort.training.layers import read_chain
-from fedcohort.training.models import MLP, PaperCNN, SmallCNN
 from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
 from fedcohort.training.sequential import SEQUENTIAL, train_sequential
+from fedcohort.training.task import classification
+
+TASK = classification(10)
 
 
 def _odd(input_shape, classes):
@@ -69,7 +73,7 @@ JOBS = Jobs(
 def test_training_agrees_with_the_loop(factory, shape, work):
     model, stacked, data, pool = _setting(factory, shape)
     jobs = JOBS[:1] if factory is PaperCNN else JOBS  # The interpreter is slow.
-    problem = LocalProblem(model, stacked, jobs, data, pool, work)
+    problem = LocalProblem(model, stacked, jobs, data, pool, work, TASK)
     ours = FusedModels(read_chain(model, shape), torch.float32).train(problem)
     theirs = train_sequential(problem)
     for name, values in theirs.parameters.items():
@@ -81,7 +85,7 @@ def test_training_agrees_with_the_loop(factory, shape, work):
 def test_a_model_trains_the_same_whatever_it_is_trained_beside():
     model, stacked, data, pool = _setting(_odd, (3, 11, 11))
     fused = FusedModels(read_chain(model, (3, 11, 11)), torch.float32)
-    problem = LocalProblem(model, stacked, JOBS, data, pool, LocalWork(None, 0.1, 0.5))
+    problem = LocalProblem(model, stacked, JOBS, data, pool, LocalWork(None, 0.1, 0.5), TASK)
     together, alone = fused.train(problem), fused.train(problem.only(slice(1, 2)))
     for name, values in alone.parameters.items():
         assert torch.equal(values[0], together.parameters[name][1]), name
@@ -90,7 +94,7 @@ def test_a_model_trains_the_same_whatever_it_is_trained_beside():
 def test_buffers_are_used_again_without_leaving_traces():
     model, stacked, data, pool = _setting(SmallCNN, (1, 8, 8))
     fused = FusedModels(read_chain(model, (1, 8, 8)), torch.float32)
-    problem = LocalProblem(model, stacked, JOBS, data, pool, LocalWork(16, 0.1, 0.5))
+    problem = LocalProblem(model, stacked, JOBS, data, pool, LocalWork(16, 0.1, 0.5), TASK)
     first, _, again = map(fused.train, (problem, problem.only(slice(0, 2)), problem))
     for name, values in first.parameters.items():
         assert torch.equal(values, again.parameters[name]), name
@@ -99,11 +103,11 @@ def test_buffers_are_used_again_without_leaving_traces():
 
 def test_evaluation_agrees_with_the_loop_in_pieces_too(monkeypatch):
     model, stacked, data, _ = _setting(SmallCNN, (1, 8, 8))
-    expected = SEQUENTIAL.evaluate(model, stacked, data)
+    expected = SEQUENTIAL.evaluate(model, stacked, data, TASK)
     layers = read_chain(model, (1, 8, 8))
     for room in (1 << 30, 50_000):
         monkeypatch.setattr(fused_models, "_EVALUATION_BYTES", room)
-        accuracy, loss = FusedModels(layers, torch.float32).evaluate(model, stacked, data)
+        accuracy, loss = FusedModels(layers, torch.float32).evaluate(model, stacked, data, TASK)
         assert accuracy.tolist() == expected[0].tolist()
         assert loss.tolist() == pytest.approx(expected[1].tolist(), abs=1e-6)
 

@@ -4,31 +4,33 @@ For models so small that PyTorch's overhead per operation decides; larger convol
 oneDNN's kernels.
 """
 
-import torch
-from torch import nn
-
 from fedcohort.training.accelerators.c_chain.averaging import average_compiled
 from fedcohort.training.accelerators.c_chain.compiler import kernels
 from fedcohort.training.accelerators.c_chain.models import CompiledModels
 from fedcohort.training.layers import is_chain, read_chain
+from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
 # Floating-point operations per sample, forward. Measured on two cores: at 0.1 million (digits) C is
 # 7 times as fast as one client per core, at 5 million (the paper's CNN) they are level.
 _LARGEST_MODEL = 2_000_000
 
+ANY_MODEL = False
 
-def takes(model: nn.Module, input_shape: tuple[int, ...], device: torch.device) -> bool:
-    """Take small chains of float32 layers on a CPU, where there is a C compiler."""
-    if device.type != "cpu" or not is_chain(model, input_shape):
+
+def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
+    """Take plain SGD on classes of small chains on a CPU, where there is a C compiler."""
+    if problem.device.type != "cpu" or not problem.is_plain:
         return False
-    flops = sum(layer.flops for layer in read_chain(model, input_shape))
+    if not is_chain(problem.model, problem.input_shape):
+        return False
+    flops = sum(layer.flops for layer in read_chain(problem.model, problem.input_shape))
     return flops <= _LARGEST_MODEL and kernels() is not None
 
 
-def trainer(model: nn.Module, input_shape: tuple[int, ...], precision: str) -> Trainer:  # noqa: ARG001
+def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001
     """Return the trainer; a CPU has float32 alone."""
-    compiled = CompiledModels(read_chain(model, input_shape))
+    compiled = CompiledModels(read_chain(problem.model, problem.input_shape))
     return Trainer(
         "C chain", compiled.train, compiled.evaluate, compiled.client_losses, average_compiled
     )

@@ -12,6 +12,7 @@ from fedcohort.training.accelerators.c_chain.layout import CTask, MemoryLayout, 
 from fedcohort.training.layers import Convolution, Layer
 from fedcohort.training.plan import make_plan
 from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained
+from fedcohort.training.task import Task
 from fedcohort.training.workers import worker_count
 
 _SAMPLES_PER_PART = 512
@@ -50,6 +51,7 @@ class CompiledModels:
         model: nn.Module,  # noqa: ARG002
         stacked: Parameters,
         data: Data,
+        task: Task,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor]:
         """Return accuracy and mean loss of R global models on the same data, float64 [R] each."""
         samples = len(data[1])
@@ -71,6 +73,7 @@ class CompiledModels:
         data: Data,
         samples: Tensor,
         sizes: Tensor,
+        task: Task,  # noqa: ARG002
     ) -> Tensor:
         """Return one model's mean loss on each client's data; see `Trainer`."""
         counts, widest = sizes.numpy(), int(sizes.max())

@@ -162,7 +162,7 @@ class ManyConvolutions:
             weights.work,
             weights.velocity,
             weights.anchor,
-            work.lr,
+            batches.lr,
             work.momentum,
             work.proximal,
             space.models,

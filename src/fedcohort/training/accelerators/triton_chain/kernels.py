@@ -96,7 +96,7 @@ def _descend(
     if MOMENTUM:
         gradient += momentum * tl.load(velocity + at, mask=mask, other=0.0)
         tl.store(velocity + at, gradient, mask=mask)
-    moved = before - lr * gradient
+    moved = before - tl.load(lr) * gradient
     tl.store(master + at, moved, mask=mask)
     if COPY:
         tl.store(work + at, moved.to(work.dtype.element_ty), mask=mask)
@@ -376,7 +376,7 @@ def patch_update(
     if MOMENTUM:
         total += momentum * tl.load(velocity + at, mask=mask, other=0.0)
         tl.store(velocity + at, total, mask=mask)
-    moved = before - lr * total
+    moved = before - tl.load(lr) * total
     tl.store(master + at, moved, mask=mask)
     for p in tl.static_range(4):
         patch = tl.where(k < K, corner + p // 2 * LINE + p % 2 * C, (KH + 1) * LINE)

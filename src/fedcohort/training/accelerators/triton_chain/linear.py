@@ -118,7 +118,7 @@ class ManyLinears:
             None if bias is None else bias.work,
             None if bias is None else bias.velocity,
             None if bias is None else bias.anchor,
-            work.lr,
+            batches.lr,
             work.momentum,
             work.proximal,
             space.models,

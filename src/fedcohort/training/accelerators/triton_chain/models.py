@@ -4,6 +4,8 @@ The launches of one step are recorded once as a CUDA graph and replayed for ever
 round; batches are read from the data set by index, and nothing waits for the host.
 """
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,7 @@ from fedcohort.training.problem import (
     Trained,
     joined,
 )
+from fedcohort.training.task import Task
 
 _KEPT_STEPS = 12
 _EVALUATION_BYTES = 1 << 30
@@ -67,7 +70,8 @@ class FusedModels:
         plan = make_plan(problem.jobs, problem.pool, problem.work)
         images = self._inputs(problem.data[0])
         step = self._step(plan, images, problem.data[1], problem.work)
-        return step.run(problem.stacked, to_device(problem.jobs.model, images.device), plan)
+        model_of = to_device(problem.jobs.model, images.device)
+        return step.run(problem.stacked, model_of, plan, problem.work.lr)
 
     def _step(self, plan: Plan, images: Tensor, labels: Tensor, work: LocalWork) -> "_RecordedStep":
         """Return buffers that are large enough, but not much too large; new ones if need be."""
@@ -117,6 +121,7 @@ class FusedModels:
         model: nn.Module,  # noqa: ARG002
         stacked: Parameters,
         data: Data,
+        task: Task,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor]:
         """Return accuracy and mean loss of R models on the same data, float64 [R] each."""
         images, labels = self._inputs(data[0]), data[1]
@@ -147,11 +152,12 @@ class FusedModels:
         network.loss.zero_()
         network.right.zero_()
         step = torch.zeros(1, dtype=torch.int32, device=device)
+        rate = torch.zeros(1, device=device)  # nothing descends
         for start in range(0, total, batch):
             size = min(batch, total - start)
             sample = torch.arange(start, start + batch, device=device, dtype=torch.int32)
             count = torch.full((1, runs), size, device=device, dtype=torch.int32)
-            network.forward(Batches(images, labels, sample.clamp(max=total - 1), count, step))
+            network.forward(Batches(images, labels, sample.clamp(max=total - 1), count, step, rate))
         return network.right.double() / total, network.loss / total
 
 
@@ -171,7 +177,7 @@ class _RecordedStep:
             return torch.zeros(*shape, dtype=torch.int32, device=space.device)
 
         self.bytes = space.models * bytes_per_model(layers, space.batch, space.dtype)
-        self._work = work
+        self._work = dataclasses.replace(work, lr=0.0)
         self._network = Network(layers, space)
         self._batches = Batches(
             images,
@@ -179,6 +185,7 @@ class _RecordedStep:
             integers(steps, space.models, space.batch),
             integers(steps, space.models),
             integers(1),
+            torch.zeros(1, device=space.device),
         )
         self._graph: torch.cuda.CUDAGraph | None = None
         if space.device.type == "cuda":
@@ -191,7 +198,8 @@ class _RecordedStep:
         """Tell whether jobs of this shape fit, without leaving half of the room empty."""
         most, models, _ = self._batches.sample.shape
         fits = self.has_room(count, batch) and models <= 2 * count + 8 and steps <= most
-        return fits and work == self._work and images is self._batches.images
+        alike = dataclasses.replace(work, lr=0.0) == self._work
+        return fits and alike and images is self._batches.images
 
     def has_room(self, count: int, batch: int) -> bool:
         """Tell whether so many jobs fit into the buffers."""
@@ -203,7 +211,7 @@ class _RecordedStep:
         self._network.backward(self._batches, self._work)
 
     @torch.no_grad()
-    def run(self, stacked: Parameters, model: Tensor, plan: Plan) -> Trained:
+    def run(self, stacked: Parameters, model: Tensor, plan: Plan, lr: float) -> Trained:
         """Train jobs that start from the models `model` int64 [m] of `stacked`."""
         steps, count, _ = plan.sample.shape
         samples = plan.counts
@@ -211,6 +219,7 @@ class _RecordedStep:
         self._batches.count.zero_()
         self._batches.count[:steps, :count] = samples.int()
         self._batches.step.zero_()
+        self._batches.lr.fill_(lr)
         self._network.load(stacked, model)
         self._network.loss.zero_()
         for _ in range(steps):

@@ -119,7 +119,7 @@ class ManyPatches:
             self._weights.work,
             self._weights.velocity,
             self._weights.anchor,
-            work.lr,
+            batches.lr,
             work.momentum,
             work.proximal,
             space.models,

@@ -56,6 +56,8 @@ class Batches:
         Samples of each model's batch.
     step : int32 [1]
         Which of the T batches is next.
+    lr : float32 [1]
+        The learning rate, which may change from round to round.
     """
 
     images: Tensor
@@ -63,6 +65,7 @@ class Batches:
     sample: Tensor
     count: Tensor
     step: Tensor
+    lr: Tensor
 
     @property
     def shared(self) -> bool:

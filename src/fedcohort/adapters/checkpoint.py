@@ -1,22 +1,20 @@
 """Where a server stands after a round, in one ``.npz`` file that is never half-written."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
-from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError, StoreError
+from fedcohort.files import replace_file
 
 Arrays = dict[str, NDArray[Any]]
 
-# Flower's strategies set this one again before every round.
-_SET_EVERY_ROUND = "current_arrays"
+# A file of another form is refused instead of being misread.
+_FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,41 +27,33 @@ class Checkpoint:
         The last round that is done.
     selector : str
         The selector's name.
-    model, first_model : ArrayRecord
+    model, first_model : dict of arrays
         The global model, and the one that profiles are measured with.
     parts : dict of dict of arrays
-        The state of the selector, of the members and of the wrapped strategy.
+        The state of the selector, of the members and of the engine.
     """
 
     round: int
     selector: str
-    model: ArrayRecord
-    first_model: ArrayRecord
+    model: Arrays
+    first_model: Arrays
     parts: Mapping[str, Arrays]
 
     def save(self, path: Path) -> None:
         """Write the file; whoever reads it sees the old one or the new one, never a part."""
         flat: Arrays = {
+            "format": np.array(_FORMAT),
             "round": np.array(self.round),
             "selector": np.array(self.selector),
-            **_named("model", {name: array.numpy() for name, array in self.model.items()}),
-            **_named("first", {name: array.numpy() for name, array in self.first_model.items()}),
+            **_named("model", self.model),
+            **_named("first", self.first_model),
         }
         for part, arrays in self.parts.items():
             flat |= _named(f"part:{part}", arrays)
-        fresh = path.with_name(f".{path.name}.new")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with fresh.open("wb") as file:
-                np.savez(file, allow_pickle=False, **flat)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except OSError as error:
-            raise StoreError(
-                f"The server's state cannot be written to {path} ({error.strerror}): give"
-                " checkpoint a file that can be written."
-            ) from error
+        # Profiles are in it.
+        advice = "give checkpoint a file that can be written."
+        with replace_file(path, advice, private=True) as file:
+            np.savez(file, allow_pickle=False, **flat)
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint | None":
@@ -73,12 +63,14 @@ class Checkpoint:
         try:
             with np.load(path, allow_pickle=False) as file:
                 flat = {name: file[name] for name in file.files}
+            if int(flat["format"]) != _FORMAT:
+                raise ValueError("it was saved by another version")
             parts = [name[5:-6] for name in flat if name[:5] == "part:" and name[-6:] == ".names"]
             return cls(
                 round=int(flat["round"]),
                 selector=str(flat["selector"]),
-                model=_record(_unnamed("model", flat)),
-                first_model=_record(_unnamed("first", flat)),
+                model=_unnamed("model", flat),
+                first_model=_unnamed("first", flat),
                 parts={part: _unnamed(f"part:{part}", flat) for part in parts},
             )
         except Exception as error:
@@ -88,44 +80,20 @@ class Checkpoint:
                 " it to start afresh."
             ) from error
 
-    def check(self, selector: str, initial: ArrayRecord, path: Path) -> None:
-        """Raise `InvalidInputError` if this belongs to another selector or another model."""
+    def check(self, selector: str, initial: Mapping[str, tuple[int, ...]], path: Path) -> None:
+        """Raise `InvalidInputError` if this belongs to another selector or another model.
+
+        `initial` is the shape of each array of the model that the run begins with.
+        """
         if self.selector != selector:
             raise InvalidInputError(
                 f"{path} was saved with selector {self.selector!r}, not {selector!r}: give"
                 " checkpoint another file."
             )
-        saved = {name: tuple(array.shape) for name, array in self.model.items()}
-        if saved != {name: tuple(array.shape) for name, array in initial.items()}:
+        if {name: array.shape for name, array in self.model.items()} != dict(initial):
             raise InvalidInputError(
                 f"{path} was saved with another model: give checkpoint another file."
             )
-
-
-def strategy_state(strategy: Strategy) -> Arrays:
-    """Return the public arrays of a strategy, such as FedAdam's moments."""
-    found: Arrays = {}
-    for name, value in vars(strategy).items():
-        if name.startswith("_") or name == _SET_EVERY_ROUND:
-            continue
-        if isinstance(value, dict) and all(isinstance(v, np.ndarray) for v in value.values()):
-            found |= {f"{name}/dict/{key}": array for key, array in value.items()}
-        elif isinstance(value, list) and all(isinstance(v, np.ndarray) for v in value):
-            found |= {f"{name}/list/{i}": array for i, array in enumerate(value)}
-    return found
-
-
-def restore_strategy(strategy: Strategy, state: Arrays) -> None:
-    """Give a strategy its public arrays back."""
-    values: dict[str, Any] = {}
-    for path, array in state.items():
-        name, kind, key = path.split("/", 2)
-        if kind == "dict":
-            values.setdefault(name, {})[key] = array
-        else:
-            values.setdefault(name, []).append(array)
-    for name, value in values.items():
-        setattr(strategy, name, value)
 
 
 def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -136,7 +104,3 @@ def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 def _unnamed(prefix: str, flat: Arrays) -> Arrays:
     return {name: flat[f"{prefix}.{i}"] for i, name in enumerate(flat[f"{prefix}.names"].tolist())}
-
-
-def _record(arrays: Arrays) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})

@@ -1,0 +1,1 @@
+"""FL-DP3S and match as a Flower baseline."""

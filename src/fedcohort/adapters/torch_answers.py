@@ -1,0 +1,65 @@
+"""What a PyTorch client answers: profile, size and loss from the model and data it trains with."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.errors import InvalidInputError
+from fedcohort.privacy import Promise
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def samples_in(batches: Iterable[Any]) -> int:
+    """Return how many samples the batches hold."""
+    return sum(len(x) for x, _ in pairs(batches))
+
+
+def profile_of(
+    model: "nn.Module", batches: Iterable[Any], promise: Promise | None, layer: str | None
+) -> NDArray[np.float32]:
+    """Return the profile of the data [Q], noised if there is a promise."""
+    import torch
+
+    from fedcohort.profiles import fc1_profiles, private_profiles
+
+    x = torch.cat([x for x, _ in pairs(batches)])
+    rows, sizes = torch.arange(len(x)), torch.tensor([len(x)])
+    vector: NDArray[np.float32]
+    if promise is None:
+        vector = fc1_profiles(model, x, rows, sizes, layer=layer)[0].numpy()
+    else:
+        vector = private_profiles(model, x, rows, sizes, promise, layer=layer)[0]
+    return vector
+
+
+def loss_of(
+    model: "nn.Module",
+    batches: Iterable[Any],
+    criterion: "Callable[[Tensor, Tensor], Tensor] | None",
+) -> float:
+    """Return the mean loss over all samples; cross-entropy unless a criterion is given."""
+    import torch
+
+    measure = criterion or torch.nn.functional.cross_entropy
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for x, y in pairs(batches):
+            total += float(measure(model(x), y)) * len(x)
+            count += len(x)
+    return total / max(count, 1)
+
+
+def pairs(batches: Iterable[Any]) -> "Iterable[tuple[Tensor, Tensor]]":
+    """Yield inputs and labels of batches that are pairs, or mappings of two tensors."""
+    for batch in batches:
+        parts = tuple(batch.values()) if isinstance(batch, Mapping) else tuple(batch)
+        if len(parts) != 2:
+            raise InvalidInputError(
+                f"A batch has {len(parts)} parts: a profile needs inputs and labels, so let `load`"
+                " return batches of two."
+            )
+        yield parts

@@ -1,0 +1,273 @@
+"""The simulator from Python: `simulate` compares selectors, `Results` holds what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.errors import MissingPackageError, UnknownNameError
+from fedcohort.selection import Selector
+from fedcohort.selection.registry import spec_of
+
+try:
+    import torch
+    from torch import nn
+
+    from fedcohort.federation import Dataset
+    from fedcohort.report.export import rounds_of, summary_row
+    from fedcohort.report.grouping import group_runs
+    from fedcohort.report.summary import summarise
+    from fedcohort.simulation import RunConfig, Store
+    from fedcohort.simulation.config import SETTINGS
+    from fedcohort.simulation.execution.here import here
+    from fedcohort.simulation.execution.processes import Processes
+    from fedcohort.simulation.execution.runner import prepare_study, run_study
+    from fedcohort.simulation.kept_models import read_model
+    from fedcohort.simulation.materials import Materials
+    from fedcohort.simulation.progress import Progress
+    from fedcohort.simulation.study import study_of_runs
+except ImportError as error:
+    raise MissingPackageError("fedcohort.simulate", "sim", error) from error
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
+
+
+def simulate(
+    *,
+    dataset: str | Dataset = "digits",
+    model: str | ModelFactory = "auto",
+    selectors: Iterable[str | Selector | type[Selector]] = ("dp3s", "fedavg"),
+    seeds: Iterable[int] = (0,),
+    out: str | Path | None = None,
+    device: str = "auto",
+    workers: int = 1,
+    progress: bool = True,
+    **settings: Any,
+) -> Results:
+    """Train with several selectors over several seeds, and return what came of it.
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        A name (``digits``, ``mnist``, …), a file, or a data set of your own.
+    model : str or callable
+        A name, a reference (``module:factory``, ``FILE.py:factory``), or a factory of your own that
+        takes (input_shape, classes) and returns an `nn.Module`.
+    selectors : iterable of str, Selector or class
+        Specs such as ``"match:guard=profiles"``, or selectors of your own. An object is a pattern:
+        every run makes its own selector with the same parameters.
+    seeds : iterable of int
+        One run per selector and seed.
+    out : path-like, optional
+        The folder of the results. What is there already is not done again, and what was
+        interrupted resumes. Without it, results live as long as the `Results`.
+    device : {"auto", "cpu", "cuda"}
+        Where to train.
+    workers : int
+        Processes; the numbers are the same with any number of them.
+    progress : bool
+        Whether to show a progress bar, in a terminal or in a notebook.
+    **settings
+        Any other setting of a run, such as ``skew``, ``clients``, ``cohort``, ``rounds``, ``lr``:
+        see `fedcohort.simulation.RunConfig`.
+
+    Examples
+    --------
+    >>> from fedcohort import simulate
+    >>> results = simulate(selectors=["match", "fedavg"], rounds=5, progress=False)
+    >>> results.rounds.groupby("selector").gemd.mean().idxmin()
+    'match'
+    """
+    materials, named = _named(dataset, model, settings)
+    configs = [
+        RunConfig(selector=spec, seed=int(seed), **named)
+        for spec in (given if isinstance(given, str) else spec_of(given) for given in selectors)
+        for seed in seeds
+    ]
+    prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
+    folder = _Folder(out)
+    executor = Processes(workers) if workers > 1 else here
+    with Store(folder.path) as store, _shown(progress) as report:
+        run_study(prepared, store, executor, report=report, keep_models=True)
+    return Results(folder, prepared.wanted)
+
+
+def _named(
+    dataset: str | Dataset, model: str | ModelFactory, settings: Mapping[str, Any]
+) -> tuple[Materials, dict[str, Any]]:
+    """Give objects names, and return them with the settings of all runs."""
+    chosen = _settings(settings)
+    datasets: dict[str, Dataset] = {}
+    factories: dict[str, ModelFactory] = {}
+    if isinstance(dataset, Dataset):
+        # A name of its own, since the arrays may be others than those that the name stands for.
+        given, dataset = dataset, f"{dataset.name} (object)"
+        datasets[dataset] = given
+        if given.client is not None:
+            chosen.setdefault("skew", "natural")
+    if not isinstance(model, str):
+        factory, model = model, f"{model.__module__}:{model.__qualname__}"
+        factories[model] = factory
+    return Materials(datasets, factories), chosen | {"dataset": dataset, "model": model}
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as a run has them, and refuse what is none."""
+    known = [name for name, declared in SETTINGS.items() if declared.group]
+    for name in given:
+        if name not in known:
+            raise UnknownNameError("setting", name, known)
+    # None says here what a word says in a study file.
+    return {n: v if v is None else SETTINGS[n].from_toml(v) for n, v in given.items()}
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Callable[[Progress], None]]:
+    """Yield what shows progress, if it is to be shown."""
+    if not progress:
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    from fedcohort.report.live import live_progress
+
+    with live_progress(Console(stderr=True), lines=True) as show:
+        yield show
+
+
+class Results:
+    """What came of a simulation.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it is stored; ``fedcohort report`` and ``fedcohort study export`` read it too.
+    """
+
+    def __init__(self, folder: _Folder, configs: Iterable[RunConfig]) -> None:
+        self._folder, self._configs = folder, tuple(configs)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Results:
+        """Return the results of all runs in a folder."""
+        with Store.existing(folder) as store:
+            return cls(_Folder(folder), store.configs())
+
+    @property
+    def folder(self) -> Path:
+        """Where the results are stored."""
+        return self._folder.path
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per run and round: selector, seed, settings that differ, scores, GEMD, bytes."""
+        import pandas as pd
+
+        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
+        with Store.existing(self.folder) as store:
+            rows = [
+                {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
+                for c in self._configs
+                for row in rounds_of(store, c)
+            ]
+        return pd.DataFrame(rows)
+
+    def summary(self, target: float = 0.9) -> pd.DataFrame:
+        """Return one row per selector and setting, over its seeds.
+
+        Parameters
+        ----------
+        target : float
+            The training accuracy that rounds are counted to.
+        """
+        import pandas as pd
+
+        with Store.existing(self.folder) as store:
+            found = summarise(store, target, self._configs)
+        rows = ({"selector": summary.label, **summary_row(summary)} for summary in found)
+        return pd.DataFrame(rows).dropna(axis="columns", how="all").set_index("selector")
+
+    def plot(self, score: str = "test_accuracy", ax: Axes | None = None) -> Axes:
+        """Draw the mean of a score over the seeds, one line per selector, with its range.
+
+        Parameters
+        ----------
+        score : str
+            A column of `rounds`.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if not given.
+        """
+        import matplotlib.pyplot as plt
+
+        table = self.rounds
+        if score not in table:
+            raise UnknownNameError("score", score, table.columns)
+        axes = plt.subplots()[1] if ax is None else ax
+        for label, rows in table.dropna(subset=[score]).groupby("label", sort=False):
+            curve = rows.groupby("round")[score].agg(["mean", "min", "max"])
+            (line,) = axes.plot(curve.index, curve["mean"], label=label)
+            axes.fill_between(
+                curve.index, curve["min"], curve["max"], color=line.get_color(), alpha=0.15
+            )
+        axes.set_xlabel("round")
+        axes.set_ylabel(score.replace("_", " "))
+        axes.legend()
+        return axes
+
+    def report(self, path: str | Path = "report.html", target: float = 0.9) -> Path:
+        """Write the HTML report, one self-contained file, and return its path."""
+        from fedcohort.report.html import write_report
+
+        with Store.existing(self.folder) as store:
+            return write_report(store, Path(path), target)
+
+    @property
+    def models(self) -> Mapping[tuple[str, int], dict[str, torch.Tensor]]:
+        """The final global models as state dicts, by (selector, seed)."""
+        return _Models(self.folder, {(c.selector, c.seed): c.key for c in self._configs})
+
+    def __repr__(self) -> str:
+        runs = len(self._configs)
+        selectors = ", ".join(dict.fromkeys(config.selector for config in self._configs))
+        return f"Results({runs} runs of {selectors} in {str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        return str(self.summary()._repr_html_())
+
+
+@dataclasses.dataclass
+class _Folder:
+    """A folder that was named, or one that goes with the last who knows it."""
+
+    named: str | Path | None
+
+    def __post_init__(self) -> None:
+        self._temporary = None
+        if self.named is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="fedcohort-")
+        self.path = Path(self._temporary.name if self._temporary else str(self.named))
+
+
+class _Models(Mapping[tuple[str, int], dict[str, torch.Tensor]]):
+    """Models that are read when they are asked for."""
+
+    def __init__(self, folder: Path, keys: dict[tuple[str, int], str]) -> None:
+        self._folder, self._keys = folder, keys
+
+    def __getitem__(self, key: tuple[str, int]) -> dict[str, torch.Tensor]:
+        arrays = read_model(self._folder, self._keys[key])
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)

@@ -1,0 +1,146 @@
+"""From the columns of a table to arrays: one set of rules for Parquet, Arrow and Hugging Face.
+
+- targets: the column ``y``, ``label``, ``labels`` or ``target``;
+- clients: ``client``, ``client_id`` or ``user_id``; without one a skew divides the samples;
+- samples: the column ``x``, ``image``, ``img`` or ``features``: numbers, lists of numbers (all of
+  one length), or pictures (PNG or another format that Pillow reads). Without one, every other
+  column is a column of a table, in the order of the file, and must hold numbers.
+
+Of each group the first that is there is taken. Where Hugging Face's description says what the
+classes are called, they keep their names and order. The targets' task is told from their type as
+`fedcohort.federation.arrays` says.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcohort.errors import InvalidInputError, MissingPackageError
+
+TARGET_COLUMNS = ("y", "label", "labels", "target")
+CLIENT_COLUMNS = ("client", "client_id", "user_id")
+SAMPLE_COLUMNS = ("x", "image", "img", "features")
+
+
+def arrays_of(
+    path: str | Path, columns: Sequence[str], column: Callable[[str], Any], suffix: str = ""
+) -> dict[str, npt.NDArray[Any]]:
+    """Return ``x``, ``y`` and, if there, ``client``, each with `suffix` added to its name.
+
+    Parameters
+    ----------
+    path : str or Path
+        What errors speak of.
+    columns : sequence of str
+        The names of all columns.
+    column : callable
+        Returns a column's values: an array, or one value for each row.
+    suffix : str
+        ``"_test"`` for a table of test samples.
+    """
+    target = _first(TARGET_COLUMNS, columns)
+    client = _first(CLIENT_COLUMNS, columns)
+    sample = _first(SAMPLE_COLUMNS, columns)
+    if target is None:
+        raise InvalidInputError(
+            f"{path} has no column for the targets, only {', '.join(columns) or 'none'}: call it "
+            f"{' or '.join(TARGET_COLUMNS)}."
+        )
+    arrays = {f"y{suffix}": as_array(path, target, column(target))}
+    if client is not None:
+        arrays[f"client{suffix}"] = as_array(path, client, column(client))
+    if sample is not None:
+        arrays[f"x{suffix}"] = as_array(path, sample, column(sample))
+        return arrays
+    rest = [name for name in columns if name not in (target, client)]
+    if not rest:
+        raise InvalidInputError(
+            f"{path} has no column for the samples: call it {' or '.join(SAMPLE_COLUMNS)}, or add "
+            "columns of numbers."
+        )
+    features = [as_array(path, name, column(name)) for name in rest]
+    for name, values in zip(rest, features, strict=True):
+        if values.ndim != 1 or values.dtype.kind not in "biuf":
+            raise InvalidInputError(
+                f"In {path}, the column {name} does not hold one number per row: turn it into "
+                "numbers or leave it out."
+            )
+    arrays[f"x{suffix}"] = np.stack(features, axis=1).astype(np.float32)
+    return arrays
+
+
+def as_array(path: str | Path, name: str, values: Any) -> npt.NDArray[Any]:
+    """Return a column as an array, pictures as [N, channels, H, W] or [N, H, W]."""
+    if not isinstance(values, np.ndarray):
+        values = _from_rows(path, name, list(values))
+    if values.dtype == object:
+        values = _from_rows(path, name, values.tolist())
+    return np.asarray(values)
+
+
+def class_names_of(features: Any, columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the classes in Hugging Face's description of the columns, if any."""
+    target = _first(TARGET_COLUMNS, tuple(columns))
+    described = features.get(target) if isinstance(features, dict) else None
+    names = described.get("names") if isinstance(described, dict) else None
+    return tuple(str(name) for name in names) if names else ()
+
+
+def features_in(metadata: dict[bytes, bytes] | None) -> Any:
+    """Return Hugging Face's description of the columns from an Arrow schema's metadata."""
+    try:
+        return json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, ValueError, TypeError):
+        return {}
+
+
+def _first(wanted: Iterable[str], columns: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in columns), None)
+
+
+def _from_rows(path: str | Path, name: str, rows: list[Any]) -> npt.NDArray[Any]:
+    if any(row is None for row in rows):
+        empty = next(place for place, row in enumerate(rows) if row is None)
+        raise InvalidInputError(f"In {path}, {name} is empty in row {empty}: remove or fill it.")
+    if rows and _is_picture(rows[0]):
+        rows = [_pixels(path, name, place, row) for place, row in enumerate(rows)]
+    try:
+        array = np.array(rows)
+    except ValueError:
+        array = np.array([], dtype=object)
+    if array.dtype == object:
+        raise InvalidInputError(
+            f"In {path}, the rows of {name} are not all of one shape: bring them to one."
+        )
+    return array
+
+
+def _is_picture(row: Any) -> bool:
+    encoded = isinstance(row, bytes) or (isinstance(row, dict) and "bytes" in row)
+    return encoded or hasattr(row, "getbands")
+
+
+def _pixels(path: str | Path, name: str, place: int, row: Any) -> npt.NDArray[Any]:
+    """Return a picture, encoded or already Pillow's, as uint8 [channels, H, W] or [H, W]."""
+    if not hasattr(row, "getbands"):
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise MissingPackageError("Reading pictures", "sim", error) from None
+        content = row["bytes"] if isinstance(row, dict) else row
+        try:
+            row = Image.open(io.BytesIO(content))
+            row.load()
+        except (OSError, TypeError, ValueError):
+            raise InvalidInputError(
+                f"In {path}, {name} is no picture that can be read in row {place}: save PNGs."
+            ) from None
+    if row.mode not in ("L", "RGB", "RGBA"):
+        row = row.convert("RGB")
+    pixels = np.asarray(row)
+    return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels

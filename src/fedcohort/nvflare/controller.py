@@ -1,0 +1,450 @@
+"""The server's end: NVFlare workflows whose cohorts a selector chooses."""
+
+import dataclasses
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.workflows.fedavg import FedAvg
+
+from fedcohort.adapters.admission import Admission, guarded, introduces
+from fedcohort.adapters.checkpoint import Checkpoint
+from fedcohort.adapters.history import RoundSummary
+from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction, Limits, finite
+from fedcohort.adapters.members import Members, Node
+from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.sizes import SizeRule
+from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
+from fedcohort.nvflare.messages import (
+    LOSS_TASK,
+    PROFILE_TASK,
+    Params,
+    query,
+    read_change,
+    read_introduction,
+    read_loss,
+)
+from fedcohort.nvflare.rounds import CohortRound, SiteUpdate
+from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
+from fedcohort.randomness import generator
+from fedcohort.selection import Cohort, Need, Selector, make_selector
+from fedcohort.selection.sizes import GROWTH, LARGEST
+
+log = logging.getLogger("fedcohort.nvflare")
+
+# What happened in each round, one JSON object a line, in the job's run folder.
+HISTORY = "cohorts.jsonl"
+
+_COUNT = Interval(1, integral=True)
+_SECONDS = Interval(1, integral=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a job can set, checked when it is made; see `CohortSelection`."""
+
+    selector: str = "dp3s"
+    seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
+    deadline: int = parameter(600, _SECONDS)
+    query_deadline: int = parameter(60, _SECONDS)
+    min_cohort: int = parameter(1, _COUNT)
+    guard: str = parameter("profiles", OneOf("profiles", "off"))
+    largest_size: float | None = parameter(LARGEST, Optional(Interval(1)))
+    size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
+    checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "CohortSelection")
+
+
+class CohortSelection:
+    """Put before a workflow of NVFlare that calls `sample_clients`, it lets a selector choose.
+
+    ``class CohortScaffold(CohortSelection, Scaffold): pass`` is all that another workflow needs.
+    ``num_clients`` of the workflow is the size of the cohort, ``num_rounds`` counts the rounds of
+    an earlier server too.
+
+    Parameters
+    ----------
+    selector : str
+        A spec such as ``"match"`` or ``"my_selector.py:MySelector"``.
+    seed : int
+        Decides every draw; the same seed, clients and answers give the same cohorts as the
+        simulator.
+    deadline : int
+        Seconds that a round waits for training; later results are dropped.
+    query_deadline : int
+        Seconds that a round waits for answers to questions.
+    min_cohort : int
+        A round does not begin with fewer clients, and with fewer usable results the global model
+        stays as it is.
+    guard : {"profiles", "off"}
+        Whether clients with extreme or copied profiles are left out; a guard that the selector's
+        spec names has the last word.
+    largest_size, size_growth : float, optional
+        How far claimed sizes are believed (see `fedcohort.adapters.sizes.SizeRule`).
+    checkpoint : str
+        Where to save the model and the selector's state after every round, and where the next job
+        resumes from; empty saves nothing.
+
+    Attributes
+    ----------
+    history : list of RoundSummary
+        The rounds of this job; they also stand in ``cohorts.jsonl`` in its run folder.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        selector: str = "dp3s",
+        seed: int = 0,
+        deadline: int = 600,
+        query_deadline: int = 60,
+        min_cohort: int = 1,
+        guard: str = "profiles",
+        largest_size: float | None = LARGEST,
+        size_growth: float | None = GROWTH,
+        checkpoint: str = "",
+        **kwargs: Any,
+    ) -> None:
+        # One client's error is no reason to end the job: `min_cohort` says how many are.
+        super().__init__(*args, **{"ignore_result_error": True, **kwargs})
+        # NVFlare writes a job's configuration from attributes of these names.
+        self.selector = selector
+        self.seed = seed
+        self.deadline = deadline
+        self.query_deadline = query_deadline
+        self.min_cohort = min_cohort
+        self.guard = guard
+        self.largest_size = largest_size
+        self.size_growth = size_growth
+        self.checkpoint = checkpoint
+        fields = dataclasses.fields(Settings)
+        Settings(**{field.name: getattr(self, field.name) for field in fields})
+        self._chooser: Selector = make_selector(selector)
+        if min_cohort > self.num_clients:
+            raise InvalidParameterError(
+                f"min_cohort of CohortSelection is {min_cohort}, but a cohort (num_clients) has"
+                f" {self.num_clients}: lower one or raise the other."
+            )
+        guarded(selector, self._chooser, guard)
+        self._admission = Admission(self._chooser, SizeRule(largest_size, size_growth), log)
+        self._introduces = introduces(self._chooser)
+        self._limits = Limits()
+        self.history: list[RoundSummary] = []
+        self._first_model: dict[str, NDArray[Any]] = {}
+        self._params: Params = {}
+        self._round: CohortRound | None = None
+        self._misses: Counter[int] = Counter()
+        self._away_until: dict[int, int] = {}
+
+    # -- NVFlare's workflow interface ----------------------------------------------------------
+
+    num_clients: int
+    num_rounds: int
+    start_round: int
+    current_round: int
+    engine: Any
+    model: Any
+
+    def run(self) -> None:
+        """Run the rounds, from the first or from where `checkpoint` stands."""
+        if self.model is not None and not isinstance(self.model, FLModel):
+            self.model = FLModel(params_type=ParamsType.FULL, params=dict(self.model))
+        if self.model is None:
+            self.model = self.load_model()  # type: ignore[attr-defined]
+        self._params = self.model.params
+        self._first_model = {name: np.array(v) for name, v in self._params.items()}
+        self._resume()
+        super().run()  # type: ignore[misc]
+
+    def sample_clients(self, num_clients: int | None = None) -> list[str]:
+        """Return the names of the round's cohort."""
+        number = self.current_round + 1
+        connected = {client.name for client in self.engine.get_clients()}
+        self._introduce(connected)
+        available = self._available(connected, number)
+        rng = generator(self.seed, "selection", number)
+        k = min(num_clients or len(available), len(available))
+        for need, ids in self._chooser.ask(k, available, rng=rng).items():
+            self._ask(number, need, ids)
+        cohort = self._chooser.select(k, available, rng=rng)
+        self._round = self._new_round(number, cohort)
+        names = [str(self._admission.members.node(c)) for c in self._round.clients]
+        log.info("Round %d trains %s.", number, ", ".join(names))
+        return names
+
+    def send_model(
+        self,
+        task_name: str = "train",
+        data: FLModel | None = None,
+        targets: list[str] | None = None,
+        min_responses: int | None = None,
+        timeout: int = 0,
+        callback: Callable[[FLModel], Any] | None = None,
+    ) -> None:
+        """Send a task; a round's results are read first and refused if they cannot be used."""
+        heard = callback
+        if self._round is not None and data is not None and callback is not None:
+            self._params, timeout = data.params, timeout or self.deadline
+
+            def heard(result: FLModel) -> Any:
+                return self._usable(result) and callback(result)
+
+        super().send_model(  # type: ignore[misc]
+            task_name, data, targets, min_responses, timeout, callback=heard
+        )
+
+    def send_model_and_wait(
+        self,
+        task_name: str = "train",
+        data: FLModel | None = None,
+        targets: list[str] | None = None,
+        min_responses: int | None = None,
+        timeout: int = 0,
+    ) -> list[FLModel]:
+        """Send a task and return the results, of a round those that can be used."""
+        training = self._round is not None and data is not None
+        if training:
+            assert data is not None
+            self._params, timeout = data.params, timeout or self.deadline
+        results: list[FLModel] = super().send_model_and_wait(  # type: ignore[misc]
+            task_name, data, targets, min_responses, timeout
+        )
+        return [result for result in results if not training or self._usable(result)]
+
+    def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:
+        """Close the round: tell the selector, and save where the server stands."""
+        current, self._round = self._round, None
+        assert current is not None
+        current.close()
+        least = min(self.min_cohort, len(current.clients))
+        if len(current.updates) >= least:
+            model = super().update_model(model, aggr_result)  # type: ignore[misc]
+        else:
+            log.warning(
+                "Round %d is dropped: %d usable results, and it needs %d.",
+                current.number,
+                len(current.updates),
+                least,
+            )
+        outcome = current.outcome(changes=Need.UPDATE in self._chooser.needs)
+        tell(self._chooser, outcome, current.number, LOSS_KEYS, log)
+        self._admission.name_suspects()
+        self._note_absent(current)
+        self._note(current.summary())
+        self._params = model.params
+        self._save(current.number, model.params)
+        return model
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def _introduce(self, connected: set[str]) -> None:
+        """Ask sites that are new what the selector needs of everyone."""
+        members, admission = self._admission.members, self._admission
+        strangers = sorted(
+            name
+            for name in connected - admission.refusals.keys()
+            if members.client_at(name) is None
+        )
+        if not strangers:
+            return
+        arrived: dict[Node, Introduction] = {}
+        if self._introduces:
+            question = query(admission.wants, self._first_model)
+            for reply in self._questioned(PROFILE_TASK, question, strangers):
+                site = reply.meta["client_name"]
+                try:
+                    arrived[site] = read_introduction(
+                        reply, admission.wants, self._limits, admission.lengths
+                    )
+                except RefusedReplyError as refusal:
+                    admission.refuse(site, str(refusal))
+            for site in strangers:
+                if site not in arrived and site not in admission.refusals:
+                    admission.refuse(site, "it did not answer the profile question")
+        else:
+            arrived = {site: Introduction(site) for site in strangers}
+        admission.admit(arrived, connected)
+
+    def _questioned(self, task: str, question: FLModel, sites: list[str]) -> list[FLModel]:
+        """Send a question and return the answers that came in time."""
+        # Not of a round: these are not results of training.
+        asked, self._round = self._round, None
+        try:
+            return self.send_model_and_wait(task, question, sites, timeout=self.query_deadline)
+        finally:
+            self._round = asked
+
+    def _available(self, connected: set[str], number: int) -> NDArray[np.int64]:
+        """Return the clients that may be chosen; those that were silent lately only if need be."""
+        here = np.array(sorted(self._admission.members.at(connected)), np.int64)
+        there = self._chooser.eligible(here)
+        back = np.array([self._away_until.get(c, 0) <= number for c in there.tolist()], bool)
+        present = there[back] if len(there) else there
+        if len(present) < self.min_cohort:
+            present = there
+        if len(present) < max(1, self.min_cohort):
+            reasons = Counter(self._admission.refusals.values()).most_common(3)
+            said = "; ".join(f"{reason} ({count})" for reason, count in reasons) or "none refused"
+            raise TooFewClientsError(
+                f"{len(present)} of the {len(connected)} connected sites can train, and a round"
+                f" needs {max(1, self.min_cohort)} ({said}): mend the sites' executors, or lower"
+                " min_cohort."
+            )
+        return present
+
+    def _note_absent(self, current: CohortRound) -> None:
+        """Leave silent clients out for longer each time, until they answer."""
+        for client in current.clients:
+            if client in current.updates:
+                del self._misses[client]
+            else:
+                self._misses[client] += 1
+                self._away_until[client] = current.number + 2 ** min(self._misses[client], 6)
+
+    # -- what selectors ask ----------------------------------------------------------------------
+
+    def _ask(self, number: int, need: Need, ids: NDArray[np.int64]) -> None:
+        sites = [str(self._admission.members.node(client)) for client in ids.tolist()]
+        if need is Need.LOSS:
+            self._ask_losses(sites)
+        elif need is Need.UPDATE:
+            self._round = self._new_round(number, Cohort(ids, np.full(len(ids), 1 / len(ids))))
+            model = FLModel(
+                params_type=ParamsType.FULL,
+                params=dict(self._params),
+                current_round=self.current_round,
+                total_rounds=self.num_rounds,
+            )
+            self.send_model_and_wait(getattr(self, "task_name", "train"), model, sites)
+            asked, self._round = self._round, None
+            if asked is not None and asked.updates:
+                changes = np.stack([update.change for update in asked.updates.values()])
+                self._chooser.tell(Need.UPDATE, list(asked.updates), changes)
+        else:
+            raise InvalidParameterError(
+                f"Selector {self._chooser.name!r} asks for the {need.value} of clients before a"
+                " round, which clients under NVFlare cannot answer: they answer losses and updates."
+            )
+
+    def _ask_losses(self, sites: list[str]) -> None:
+        losses: dict[int, float] = {}
+        for reply in self._questioned(LOSS_TASK, query([Need.LOSS], self._params), sites):
+            client = self._admission.members.client_at(reply.meta["client_name"])
+            try:
+                if client is not None:
+                    losses[client] = read_loss(reply, self._limits)
+            except RefusedReplyError as refusal:
+                log.warning(
+                    "Client %r cannot tell its loss: %s.", reply.meta["client_name"], refusal
+                )
+        if losses:
+            self._chooser.tell(Need.LOSS, list(losses), list(losses.values()))
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _new_round(self, number: int, cohort: Cohort) -> CohortRound:
+        return CohortRound(number, cohort, self._admission.members.name)
+
+    def _usable(self, result: FLModel) -> bool:
+        """Read one result of the round, and set what it weighs."""
+        current = self._round
+        client = self._admission.members.client_at(result.meta.get("client_name", ""))
+        if current is None or client is None or client not in current.clients:
+            return False
+        try:
+            change = read_change(result, self._params, self._limits)
+            metrics = result.metrics or {}
+            loss = next((finite(metrics[key]) for key in LOSS_KEYS if key in metrics), None)
+            result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
+            current.updates[client] = SiteUpdate(loss, change, time.monotonic() - current.began)
+        except RefusedReplyError as refusal:
+            current.failures[client] = str(refusal)
+            log.warning(
+                "Client %r is left out of round %d: %s.",
+                current.name(client),
+                current.number,
+                refusal,
+            )
+            return False
+        return True
+
+    def _weight(self, client: int, current: CohortRound, result: FLModel) -> float:
+        """Return what an update weighs: by the selector, or by what clients claim in training.
+
+        A selector that needs nothing of clients knows no sizes; then the steps that NVFlare weighs
+        by count, within the rule for sizes.
+        """
+        if self._introduces:
+            return current.weight(client)
+        steps = finite((result.meta or {}).get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
+        if steps is None or steps <= 0:
+            return 1.0
+        return self._admission.sizes.in_training({client: steps})[client]
+
+    # -- history and saving ------------------------------------------------------------------------
+
+    def _note(self, summary: RoundSummary) -> None:
+        self.history.append(summary)
+        folder = Path(self.get_run_dir())  # type: ignore[attr-defined]
+        with (folder / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(dataclasses.asdict(summary)) + "\n")
+
+    def _save(self, number: int, params: Params) -> None:
+        if not self.checkpoint:
+            return
+        admission = self._admission
+        parts = {
+            "selector": self._chooser.state(),
+            "members": admission.members.save(),
+            "sizes": admission.sizes.save(),
+            "lengths": {need.value: np.array(n) for need, n in admission.lengths.items()},
+        }
+        model = {name: np.asarray(values) for name, values in params.items()}
+        Checkpoint(number, self._chooser.name, model, self._first_model, parts).save(
+            Path(self.checkpoint)
+        )
+
+    def _resume(self) -> None:
+        saved = Checkpoint.load(Path(self.checkpoint)) if self.checkpoint else None
+        if saved is None:
+            return
+        shapes = {name: values.shape for name, values in self._first_model.items()}
+        saved.check(self._chooser.name, shapes, Path(self.checkpoint))
+        self._chooser.restore(saved.parts["selector"])
+        admission = self._admission
+        needs: Mapping[str, Need] = {need.value: need for need in VECTOR_NEEDS}
+        admission.members = Members.load(saved.parts["members"])
+        admission.sizes.load(saved.parts["sizes"])
+        admission.lengths = {needs[n]: int(length) for n, length in saved.parts["lengths"].items()}
+        self._first_model = saved.first_model
+        self.model.params = {
+            name: _like(self._params[name], values) for name, values in saved.model.items()
+        }
+        self._params = self.model.params
+        end = self.start_round + self.num_rounds
+        self.start_round = saved.round
+        self.num_rounds = max(0, end - saved.round)
+        log.info("Resumed after round %d with %d clients.", saved.round, len(self._chooser.clients))
+
+
+class CohortFedAvg(CohortSelection, FedAvg):  # type: ignore[misc]
+    """NVFlare's FedAvg whose cohorts a selector chooses; parameters of both."""
+
+
+def _like(original: Any, values: NDArray[Any]) -> Any:
+    """Return saved values as the array or tensor that the job exchanges."""
+    if isinstance(original, np.ndarray):
+        return values
+    import torch
+
+    return torch.as_tensor(values)

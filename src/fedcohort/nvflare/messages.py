@@ -1,0 +1,125 @@
+"""What server and clients say to each other in NVFlare tasks, and how it is read.
+
+    request  params  the model to profile or evaluate, as the job exchanges it
+             meta    fedcohort: {"wants": list of "profile", "label_counts", "loss"}
+    reply    params  profile: float [Q], label_counts: number [N], as wanted
+             metrics num-examples: samples the client holds; loss: as wanted
+             meta    fedcohort: {"tags": list of words}
+
+A client's name is its NVFlare site name, which the server has from the client's certificate.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fedcohort.adapters.introductions import (
+    SIZE,
+    TAGS,
+    Introduction,
+    Limits,
+    check_values,
+    checked_loss,
+    checked_name,
+    checked_size,
+    checked_tags,
+    checked_vector,
+)
+from fedcohort.errors import RefusedReplyError
+from fedcohort.selection import Need
+
+PROFILE_TASK = "fedcohort_profile"
+LOSS_TASK = "fedcohort_loss"
+QUERY_TASKS = (PROFILE_TASK, LOSS_TASK)
+
+_META = "fedcohort"
+_WANTS = "wants"
+
+Params = Mapping[str, Any]
+
+
+def query(wants: Iterable[Need], params: Params) -> FLModel:
+    """Return a question, with the model to answer it with."""
+    return FLModel(
+        params_type=ParamsType.FULL,
+        params=dict(params),
+        meta={_META: {_WANTS: [need.value for need in wants]}},
+    )
+
+
+def wanted(request: FLModel) -> frozenset[Need]:
+    """Return what a question asks for; words of a later version are ignored."""
+    said = request.meta.get(_META)
+    words = said.get(_WANTS, []) if isinstance(said, dict) else []
+    known = {need.value: need for need in Need}
+    return frozenset(known[word] for word in words if word in known)
+
+
+def introduction(size: int, vectors: Mapping[Need, NDArray[Any]], tags: Iterable[str]) -> FLModel:
+    """Return a client's answer to the profile question."""
+    return FLModel(
+        params_type=ParamsType.FULL,
+        params={need.value: vector for need, vector in vectors.items()},
+        metrics={SIZE: int(size)},
+        meta={_META: {TAGS: list(tags)}},
+    )
+
+
+def read_introduction(
+    reply: FLModel, wants: Iterable[Need], limits: Limits, expected: Mapping[Need, int]
+) -> Introduction:
+    """Read a client's answer to the profile question, or raise `RefusedReplyError`."""
+    params, metrics = reply.params or {}, reply.metrics or {}
+    vectors: dict[Need, NDArray[Any]] = {}
+    for need in wants:
+        if need.value not in params:
+            raise RefusedReplyError(f"its {need.value} is missing")
+        vector = as_array(params[need.value], f"its {need.value}")
+        vectors[need] = checked_vector(need, vector, limits, expected)
+    said = reply.meta.get(_META)
+    tags = said.get(TAGS, []) if isinstance(said, dict) else []
+    return Introduction(
+        checked_name(reply.meta.get("client_name", "")),
+        checked_size(metrics.get(SIZE)),
+        vectors,
+        checked_tags(tags),
+    )
+
+
+def read_loss(reply: FLModel, limits: Limits) -> float:
+    """Read a client's answer to the loss question, or raise `RefusedReplyError`."""
+    return checked_loss((reply.metrics or {}).get(Need.LOSS.value), limits)
+
+
+def read_change(reply: FLModel, sent: Params, limits: Limits) -> NDArray[np.float32]:
+    """Return what training changed [d], or raise `RefusedReplyError` if it cannot be used."""
+    params = reply.params or {}
+    if params.keys() != sent.keys():
+        raise RefusedReplyError("its arrays have other names than those it was sent")
+    parts: list[NDArray[Any]] = []
+    for name, original in sent.items():
+        what = f"its array {name!r}"
+        values, before = as_array(params[name], what), np.asarray(original)
+        if values.shape != before.shape:
+            raise RefusedReplyError(
+                f"{what} has shape {list(values.shape)} instead of {list(before.shape)}"
+            )
+        check_values(values, limits.largest_value, what)
+        whole = reply.params_type != ParamsType.DIFF
+        parts.append((values - before if whole else values).ravel())
+    return np.concatenate(parts).astype(np.float32)
+
+
+def as_array(value: object, what: str) -> NDArray[Any]:
+    """Return an array or a tensor as NumPy sees it, if it holds numbers."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        # Whatever was sent decides how its conversion fails.
+        raise RefusedReplyError(f"{what} is no array ({type(error).__name__})") from error
+    if array.dtype.kind not in "fiub":
+        raise RefusedReplyError(f"{what} is of type {array.dtype}")
+    return array

@@ -1,0 +1,34 @@
+"""Any model that maps samples one by one, on an NVIDIA GPU: clients side by side in one CUDA graph.
+
+Each of a few slots trains one client after the other; the step of all slots, compiled once and laid
+out on parallel streams, is recorded as one CUDA graph and replayed. Cost follows the number of
+samples: a slot whose client is done takes the next one.
+"""
+
+from fedcohort.training.batched import client_losses_batched
+from fedcohort.training.modules import named_state
+from fedcohort.training.problem import LocalProblem
+from fedcohort.training.trainer import Trainer
+
+ANY_MODEL = True
+
+
+def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
+    """Take SGD in batches of models without buffers, dropout or frozen parameters, on a GPU."""
+    work = problem.work
+    if problem.device.type != "cuda" or problem.traits.draws:
+        return False
+    if work.optimizer != "sgd" or work.batch_size is None:
+        return False
+    parameters = dict(problem.model.named_parameters())
+    whole = all(p.requires_grad for p in parameters.values())
+    return whole and parameters.keys() == dict(named_state(problem.model)).keys()
+
+
+def trainer(problem: LocalProblem, precision: str) -> Trainer:
+    """Return the trainer, which multiplies in `precision` (float32 as TF32)."""
+    # Imported only where it is used: CPUs have no use for it.
+    from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
+
+    graphed = GraphedModels(problem.model, precision)
+    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, client_losses_batched)

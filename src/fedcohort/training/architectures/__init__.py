@@ -1,0 +1,1 @@
+"""The models that come with fedcohort, one file per kind."""

@@ -1,0 +1,52 @@
+"""Samples and targets as models are given them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcohort.federation import Dataset
+
+
+def prepare_inputs(
+    values: NDArray[Any],
+    dataset: Dataset,
+    *,
+    standard: bool,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Return samples as a model is given them.
+
+    Parameters
+    ----------
+    values : array [n, ...]
+        Samples as the data set stores them.
+    dataset : Dataset
+        Says what they are.
+    standard : bool
+        Whether images and tables get mean 0 and variance 1, per channel or column, over the
+        training set.
+    device : torch.device
+        Where they go.
+
+    Returns
+    -------
+    float32 [n, ...], or int64 [n, T] of tokens
+    """
+    given = torch.from_numpy(np.array(values)).to(device)
+    moments = dataset.standardisation()
+    if moments is None:
+        return given.long()
+    x = given.float().div_(dataset.scale)
+    if not standard:
+        return x
+    mean, std = (torch.from_numpy(moment).to(device) for moment in moments)
+    return x.sub_(mean).div_(std)
+
+
+def prepare_targets(values: NDArray[Any], device: torch.device | str = "cpu") -> Tensor:
+    """Return targets: int64 of classes and tokens, float32 of numbers, uint8 of labels."""
+    given = torch.from_numpy(np.array(values)).to(device)
+    return given.float() if given.is_floating_point() else given

@@ -1,0 +1,88 @@
+"""What trainers must know of any `nn.Module`: its state, its outputs, and what it does besides."""
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.errors import InvalidModelError
+from fedcohort.training.keyed import draws_at_random
+
+_BATCH_NORMS = nn.modules.batchnorm._NormBase
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What a model does besides mapping each sample to its outputs.
+
+    Attributes
+    ----------
+    draws : bool
+        Whether it draws at random in training (dropout).
+    mixes : bool
+        Whether it looks at a whole batch at once in training (BatchNorm).
+    """
+
+    draws: bool = False
+    mixes: bool = False
+
+
+def read_traits(model: nn.Module, example: Tensor) -> Traits:
+    """Find out what a model does in training, with a few inputs [B, ...] of it."""
+    own = copy.deepcopy(model).train()
+    with torch.no_grad():
+        draws = draws_at_random(lambda: own(example))
+    normed = (part for part in own.modules() if isinstance(part, _BATCH_NORMS))
+    return Traits(draws, mixes=any(part.training for part in normed))
+
+
+def named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield all that makes two models of one architecture differ: parameters, float buffers."""
+    kept = model.state_dict(keep_vars=True)
+    yield from model.named_parameters()
+    for name, buffer in model.named_buffers():
+        if name in kept and buffer.is_floating_point():
+            yield name, buffer
+
+
+def trained_names(model: nn.Module) -> list[str]:
+    """Return the names of the parameters that are trained: those that are not frozen."""
+    return [name for name, p in model.named_parameters() if p.requires_grad]
+
+
+def sent_values(model: nn.Module) -> int:
+    """Count the numbers that a client is sent and sends back: frozen parameters are not."""
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    return sum(values.numel() for name, values in named_state(model) if name not in frozen)
+
+
+@torch.no_grad()
+def load_state(model: nn.Module, values: dict[str, Tensor]) -> None:
+    """Copy one set of parameters and buffers into a module."""
+    for name, own in named_state(model):
+        own.copy_(values[name])
+
+
+def output_of(result: Any) -> Tensor:
+    """Return the outputs of a model from what its forward pass returned.
+
+    A tensor is taken as it is; of a tuple or list the first element; of a mapping (or an object
+    with that attribute) ``logits``, or its only tensor.
+    """
+    if isinstance(result, Tensor):
+        return result
+    if hasattr(result, "logits"):
+        return output_of(result.logits)
+    if isinstance(result, tuple | list) and result:
+        return output_of(result[0])
+    if isinstance(result, dict):
+        tensors = [value for value in result.values() if isinstance(value, Tensor)]
+        if "logits" in result or len(tensors) == 1:
+            return output_of(result.get("logits", tensors[0]))
+    raise InvalidModelError(
+        f"it returns a {type(result).__name__} without a tensor that is plainly its output: return"
+        " a tensor, a tuple that begins with it, or a dict with the key 'logits'"
+    )

@@ -1,0 +1,293 @@
+"""Data that people bring in tables: folders of arrays, Parquet, Hugging Face."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from fedcohort.errors import CorruptFileError, InvalidInputError, UnknownNameError
+from fedcohort.federation import Dataset, build_federation, has_own_clients, load_dataset
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+Y = np.array([10, 30, 10, 20])
+CLIENT = np.array(["b", "a", "b", "c"])
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+
+def folder_of(path, **arrays):
+    path.mkdir(exist_ok=True)
+    for name, array in arrays.items():
+        np.save(path / f"{name}.npy", array)
+    return str(path)
+
+
+def test_a_folder_of_arrays_stays_on_disk(tmp_path):
+    path = folder_of(tmp_path / "mine", x=X, y=Y, client=CLIENT, x_test=X[:1], y_test=Y[:1])
+    data = load_dataset(path)
+    assert isinstance(data.x_train, np.memmap)
+    assert isinstance(data.x_test, np.memmap)
+    assert np.array_equal(data.x_train, X)
+    assert data.class_names == ("10", "20", "30")
+    assert data.client_names == ("a", "b", "c")
+    assert has_own_clients(path)
+    assert data.standardisation()[0].tolist() == [3, 4]
+
+
+def test_a_folder_needs_no_room_unless_it_is_converted(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "10")
+    path = folder_of(tmp_path / "mine", x=X, y=Y, task="classification")
+    assert not has_own_clients(path)
+    assert load_dataset(path).task == "classification"
+    folder_of(tmp_path / "mine", x=X.astype(float))
+    with pytest.raises(InvalidInputError, match="unfolds to 32 bytes, more than the 10 bytes"):
+        load_dataset(path)
+
+
+def test_damaged_and_strange_folders_are_refused(tmp_path):
+    path = folder_of(tmp_path / "mine", x=X, y=Y)
+    (tmp_path / "mine" / "y.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
+    with pytest.raises(CorruptFileError, match=r"y\.npy is truncated, damaged or not a \.npy file"):
+        load_dataset(path)
+    folder_of(tmp_path / "mine", y=np.array([{}] * 4, dtype=object))
+    with pytest.raises(InvalidInputError, match="could run code"):
+        load_dataset(path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInputError, match=r"holds neither x\.npy, nor"):
+        load_dataset(str(tmp_path / "empty"))
+    with pytest.raises(UnknownNameError):
+        load_dataset(str(tmp_path / "nowhere"))
+
+
+def parquet(path, **columns):
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def test_parquet_with_a_column_for_each_role(tmp_path):
+    path = parquet(
+        tmp_path / "a.parquet", x=X.tolist(), label=["u", "v", "u", "w"], user_id=[4, 2, 4, 9]
+    )
+    data = load_dataset(path)
+    assert data.x_train.dtype == np.float32
+    assert np.array_equal(data.x_train, X)
+    assert data.class_names == ("u", "v", "w")
+    assert data.client_names == ("2", "4", "9")
+    assert data.client.tolist() == [1, 0, 1, 2]
+    assert has_own_clients(path)
+
+
+def test_other_columns_make_a_table_in_their_order(tmp_path):
+    path = parquet(
+        tmp_path / "a.parquet", age=[1, 2, 3], y=[0.5, 1.5, 2.5], tall=[True, False, True]
+    )
+    data = load_dataset(path)
+    assert (data.inputs, data.task) == ("table", "regression")
+    assert data.x_train.tolist() == [[1, 1], [2, 0], [3, 1]]
+    assert data.client is None
+    assert not has_own_clients(path)
+
+
+def test_a_folder_of_parquet_has_training_and_test_files(tmp_path):
+    parquet(tmp_path / "part-1.parquet", x=[[3.0]], y=[1], client=["b"])
+    parquet(tmp_path / "part-0.parquet", x=[[1.0], [2.0]], y=[0, 1], client=["a", "a"])
+    parquet(tmp_path / "test.parquet", x=[[9.0]], y=[0], client=["b"])
+    data = load_dataset(str(tmp_path))
+    assert data.x_train.ravel().tolist() == [1, 2, 3]
+    assert data.client.tolist() == [0, 0, 1]
+    assert data.x_test.ravel().tolist() == [9]
+    assert data.test_client.tolist() == [1]
+
+
+def test_nested_lists_are_images(tmp_path):
+    x = np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5)
+    column = pa.array(x.tolist(), pa.list_(pa.list_(pa.list_(pa.uint8()))))
+    data = load_dataset(parquet(tmp_path / "a.parquet", image=column, y=[0, 1]))
+    assert data.x_train.dtype == np.uint8
+    assert np.array_equal(data.x_train, x)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"x": [[1.0]]}, "has no column for the targets, only x: call it y or label"),
+        ({"y": [1]}, "has no column for the samples"),
+        ({"y": [1, 2], "name": ["a", "b"]}, "the column name does not hold one number per row"),
+        ({"y": [1, None], "x": [[1.0], [2.0]]}, "y is empty in row 1"),
+        ({"y": [1, 2], "x": [[1.0], [2.0, 3.0]]}, "rows of x are not all of one shape"),
+        ({"y": [1, 2], "x": [[1.0, 2.0, 3.0], [4.0]]}, "rows of x are not all of one shape"),
+        ({"y": [1, 2], "image": [b"no", b"picture"]}, "image is no picture .* in row 0"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused_in_one_sentence(tmp_path, columns, sentence):
+    path = parquet(tmp_path / "a.parquet", **columns)
+    with pytest.raises(InvalidInputError, match=sentence) as caught:
+        load_dataset(path)
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_parquet_is_refused(tmp_path):
+    (tmp_path / "a.parquet").write_text("x,y\n")
+    with pytest.raises(CorruptFileError, match="truncated, damaged or no Parquet"):
+        load_dataset(str(tmp_path / "a.parquet"))
+    with pytest.raises(InvalidInputError, match="There is no Parquet file"):
+        load_dataset(str(tmp_path / "nobody.parquet"))
+    assert not has_own_clients(str(tmp_path / "a.parquet"))
+
+
+def test_parquet_too_large_for_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = parquet(tmp_path / "a.parquet", x=np.zeros(100_000), y=np.zeros(100_000, dtype=int))
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "1")
+    with pytest.raises(InvalidInputError, match="more than the 1 bytes"):
+        load_dataset(path)
+
+
+def saved_to_disk(folder, table, files=1):
+    """What `datasets.Dataset.save_to_disk` writes: Arrow streams and what describes them."""
+    folder.mkdir(parents=True)
+    names = []
+    rows = -(-len(table) // files)
+    for number in range(files):
+        names.append({"filename": f"data-{number:05}-of-{files:05}.arrow"})
+        piece = table.slice(number * rows, rows)
+        with pa.ipc.new_stream(folder / names[-1]["filename"], table.schema) as stream:
+            stream.write_table(piece)
+    state = {"_data_files": names, "_indices_files": None, "_split": "train"}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
+    return str(folder)
+
+
+def png(pixels):
+    pil = pytest.importorskip("PIL.Image")
+    buffer = io.BytesIO()
+    pil.fromarray(pixels).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def pictures(channels=3):
+    shape = (5, 7, 6, 3) if channels == 3 else (5, 7, 6)
+    x = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    features = {
+        "img": {"_type": "Image"},
+        "label": {"_type": "ClassLabel", "names": ["zebra", "ant"]},
+    }
+    table = pa.table(
+        {
+            "img": [{"bytes": png(image), "path": None} for image in x],
+            "label": [0, 1, 0, 0, 1],
+            "client_id": ["q", "p", "p", "q", "p"],
+        }
+    ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    return x, table
+
+
+def test_a_saved_hugging_face_data_set(tmp_path):
+    x, table = pictures()
+    path = saved_to_disk(tmp_path / "hf", table, files=2)
+    data = load_dataset(path)
+    assert data.x_train.dtype == np.uint8
+    assert np.array_equal(data.x_train, x.transpose(0, 3, 1, 2))
+    assert data.class_names == ("zebra", "ant")
+    assert data.y_train.tolist() == [0, 1, 0, 0, 1]
+    assert data.client_names == ("p", "q")
+    assert has_own_clients(path)
+
+
+def test_a_saved_dictionary_of_splits(tmp_path):
+    x, table = pictures(channels=1)
+    for split in ("train", "test", "validation"):
+        saved_to_disk(tmp_path / "hf" / split, table.slice(0, 2 if split == "test" else 5))
+    splits = {"splits": ["train", "test", "validation"]}
+    (tmp_path / "hf" / "dataset_dict.json").write_text(json.dumps(splits))
+    data = load_dataset(str(tmp_path / "hf"))
+    assert np.array_equal(data.x_train[:, 0], x)
+    assert np.array_equal(data.x_test[:, 0], x[:2])
+    assert data.test_client.tolist() == [1, 0]
+
+
+def test_damaged_saved_data_sets_are_refused(tmp_path):
+    _, table = pictures()
+    path = saved_to_disk(tmp_path / "hf", table)
+    arrow = tmp_path / "hf" / "data-00000-of-00001.arrow"
+    arrow.write_bytes(arrow.read_bytes()[:100])
+    with pytest.raises(CorruptFileError, match="not what save_to_disk wrote, or damaged"):
+        load_dataset(path)
+    assert not has_own_clients(path)
+    (tmp_path / "hf" / "state.json").write_text("[")
+    with pytest.raises(CorruptFileError, match=r"state\.json is missing or damaged"):
+        load_dataset(path)
+    (tmp_path / "hf" / "state.json").write_text('{"_indices_files": [{"filename": "i"}]}')
+    with pytest.raises(InvalidInputError, match=r"call flatten_indices\(\)"):
+        load_dataset(path)
+    (tmp_path / "hf" / "state.json").unlink()
+    (tmp_path / "hf" / "dataset_dict.json").write_text('{"splits": ["valid"]}')
+    with pytest.raises(InvalidInputError, match="no split called train, only valid"):
+        load_dataset(path)
+
+
+class Table:
+    """As a partition of flwr-datasets is: rows, columns by name, and what the columns mean."""
+
+    class Label:
+        names = ("zebra", "ant")
+
+    def __init__(self, **columns):
+        self._columns = columns
+        self.column_names = list(columns)
+        self.features = {"label": self.Label()}
+
+    def __len__(self):
+        return len(self._columns["label"])
+
+    def __getitem__(self, name):
+        return self._columns[name]
+
+
+def test_partitions_become_clients():
+    pil = pytest.importorskip("PIL.Image")
+    x = np.random.default_rng(0).integers(0, 256, (3, 7, 6, 3), dtype=np.uint8)
+    images = [pil.fromarray(image) for image in x]
+    data = Dataset.from_partitions(
+        [Table(image=images[:2], label=[1, 0]), Table(image=images[2:], label=[1])],
+        test=Table(image=images[:1], label=[0]),
+        names=["north", "south"],
+        name="animals",
+    )
+    assert np.array_equal(data.x_train, x.transpose(0, 3, 1, 2))
+    assert data.client_names == ("north", "south")
+    assert data.client.tolist() == [0, 0, 1]
+    assert data.class_names == ("zebra", "ant")
+    assert data.y_train.tolist() == [1, 0, 1]
+    assert data.x_test.shape == (1, 3, 7, 6)
+    assert build_federation(data, skew="natural").sizes.tolist() == [2, 1]
+
+
+def test_eleven_partitions_keep_their_order():
+    parts = [{"x": [[float(n)]], "y": [n % 2]} for n in range(11)]
+    data = Dataset.from_partitions(parts, task="binary")
+    assert data.client_names == tuple(str(n) for n in range(11))
+    assert data.client.tolist() == list(range(11))
+    assert data.task == "binary"
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "sentence"),
+    [
+        ([], {}, "There is no partition"),
+        ([{"x": [[1.0]], "y": [0]}], {"names": ["a", "b"]}, "2 names for 1 partitions"),
+        ([{"x": [[1.0]], "y": [0]}] * 2, {"names": ["a", "a"]}, "give each a name of its own"),
+        (
+            [{"x": [[1.0]], "y": [0]}, {"x": [[1.0, 2.0]], "y": [0]}],
+            {},
+            "the clients' x are not all of one shape",
+        ),
+        ([{"x": [[1.0]]}], {}, "partitions, client 0 has no column for the targets"),
+    ],
+)
+def test_partitions_that_cannot_be_used_are_refused(parts, options, sentence):
+    with pytest.raises(InvalidInputError, match=sentence):
+        Dataset.from_partitions(parts, **options)

@@ -1,0 +1,1 @@
+"""Mods of the whole app, which look at every message."""

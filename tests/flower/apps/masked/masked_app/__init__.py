@@ -1,0 +1,1 @@
+"""Secure aggregation of the updates, and cohorts by profiles."""

@@ -1,0 +1,1 @@
+"""An app whose clients know themselves by their node configuration."""

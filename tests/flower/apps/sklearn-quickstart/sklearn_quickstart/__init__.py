@@ -1,0 +1,1 @@
+"""Logistic regression of scikit-learn, whose coefficients are averaged."""

@@ -1,0 +1,1 @@
+"""A small net on digits, as a first Flower app has it."""

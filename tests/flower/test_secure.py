@@ -1,0 +1,117 @@
+"""Secure aggregation: the server sees the average, and nothing of a single client."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_federation import Federation, model
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, FedAvgM
+
+from fedcohort.errors import InvalidParameterError
+from fedcohort.flower import CohortStrategy, SecureAggregation, answer_queries, secure_mods
+
+
+def people(federation: Federation, count: int, seen: list[RecordDict]) -> None:
+    for client in range(count):
+        node = federation.add(client)
+        app = ClientApp()
+        answer_queries(
+            app,
+            size=lambda _, c=client: 10 + c,
+            profile=lambda *_, c=client: federation.profile_of(c),
+        )
+        train = federation.trainer(client, 10 + client)
+
+        def fit(message: Message, _: Any, train: Any = train) -> Message:
+            assert message.content["config"]["server-round"]
+            return Message(train(message), reply_to=message)
+
+        app.train(mods=secure_mods())(fit)
+
+        def spied(message: Message, context: Any, app: Any = app) -> Message:
+            reply = app(message, context)
+            seen.append(reply.content)
+            return reply
+
+        federation.grid.nodes[node].app = spied  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("selector", ["match", "fedavg"])
+def test_the_average_is_right_and_no_update_is_seen(federation: Federation, selector: str) -> None:
+    seen: list[RecordDict] = []
+    people(federation, 7, seen)
+    strategy = CohortStrategy(
+        FedAvg(fraction_evaluate=0.0),
+        selector,
+        cohort=4,
+        min_clients=7,
+        identify=True,
+        secure=SecureAggregation(largest_size=1000),
+    )
+    result = strategy.start(federation.grid, model(), num_rounds=1)
+    (summary,) = strategy.history
+    assert len(summary.trained) == 4
+    clients = [int(name) for name in summary.trained]
+    expected = np.average(clients, weights=[10 + c for c in clients])
+    np.testing.assert_allclose(result.arrays["w"].numpy(), [expected, 1, 1], atol=1e-3)
+    for content in seen:
+        for arrays in content.array_records.values():
+            assert "w" not in arrays, "an update left its client unmasked"
+            assert not arrays or set(arrays) == {"profile"}
+        for metrics in content.metric_records.values():
+            assert "train_loss" not in metrics
+
+
+def test_rounds_go_on_and_strategies_with_momentum_work(federation: Federation) -> None:
+    people(federation, 6, [])
+    inner = FedAvgM(fraction_evaluate=0.0, server_learning_rate=1.0, server_momentum=0.5)
+    strategy = CohortStrategy(
+        inner, "match", cohort=3, min_clients=6, secure=SecureAggregation(largest_size=1000)
+    )
+    result = strategy.start(federation.grid, model(), num_rounds=3)
+    assert [len(s.trained) for s in strategy.history] == [3, 3, 3]
+    # Steps of 1, 1.5 and 1.75 with momentum.
+    assert result.arrays["w"].numpy()[1] == pytest.approx(4.25, abs=0.01)
+
+
+@pytest.mark.parametrize("answers", [0, 2])
+def test_a_node_that_drops_out_spoils_nothing(federation: Federation, answers: int) -> None:
+    """After its keys are shared, the others' average is right; before, the model stays."""
+    people(federation, 5, [])
+    lost = next(iter(federation.grid.nodes))
+    name = str(federation.grid.nodes[lost].context.node_config["partition-id"])
+    left = [answers]
+
+    def delay(message: Message) -> float:
+        if message.metadata.message_type != "train":
+            return 0.0
+        left[0] -= 1
+        return 0.0 if left[0] >= 0 else 1e9
+
+    federation.grid.nodes[lost].delay = delay
+    strategy = CohortStrategy(
+        FedAvg(fraction_evaluate=0.0),
+        "match",
+        cohort=5,
+        secure=SecureAggregation(largest_size=1000, timeout=10),
+    )
+    result = strategy.start(federation.grid, model(), num_rounds=1)
+    (summary,) = strategy.history
+    clients = [int(n) for n in summary.trained]
+    assert name in summary.left_out
+    if answers:
+        assert len(clients) == 4
+        expected = np.average(clients, weights=[10 + c for c in clients])
+        assert result.arrays["w"].numpy()[0] == pytest.approx(expected, abs=1e-3)
+    else:
+        assert not clients
+        assert not result.arrays, "a round that cannot be unmasked is dropped"
+
+
+@pytest.mark.parametrize("selector", ["divfl", "fedsae", "clustered", "match:guard=updates"])
+def test_selectors_that_need_single_updates_are_refused(selector: str) -> None:
+    inner = FedAvg(min_train_nodes=1, min_available_nodes=1)
+    with pytest.raises(InvalidParameterError, match="which secure aggregation"):
+        CohortStrategy(inner, selector, secure=SecureAggregation())

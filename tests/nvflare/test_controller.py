@@ -1,0 +1,162 @@
+"""`CohortSelection` over a workflow whose sites answer in this process."""
+
+import logging
+import pathlib
+import stat
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_workflow import CohortFake, Site, moved
+
+from fedcohort.errors import InvalidInputError, TooFewClientsError
+
+
+def sites(count: int = 6, **named: Any) -> dict[str, Site]:
+    rng = np.random.default_rng(0)
+    return {
+        f"site-{i}": Site(10.0 + i, rng.normal(size=4).astype(np.float32), loss=1.0 + i, **named)
+        for i in range(count)
+    }
+
+
+def workflow(folder: pathlib.Path, there: dict[str, Site], **settings: Any) -> CohortFake:
+    given = {"num_clients": 3, "num_rounds": 4, "selector": "match", **settings}
+    return CohortFake(sites=there, folder=folder, **given)
+
+
+def test_profiles_are_asked_for_once_and_cohorts_are_trained(tmp_path: pathlib.Path) -> None:
+    run = workflow(tmp_path, sites())
+    run.run()
+    questions = [names for task, names in run.asked if task == "fedcohort_profile"]
+    assert questions == [tuple(sorted(sites()))]
+    trained = [set(names) for task, names in run.asked if task == "train"]
+    assert trained == [set(s.cohort) for s in run.history]
+    assert all(len(s.trained) == 3 for s in run.history)
+    assert len((tmp_path / "cohorts.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("selector", ["fedavg", "dp3s", "fedsae", "pow-d", "divfl", "clustered"])
+def test_selectors_of_every_need_work(tmp_path: pathlib.Path, selector: str) -> None:
+    run = workflow(tmp_path, sites(), selector=selector)
+    run.run()
+    assert all(len(s.cohort) == 3 and s.trained for s in run.history)
+
+
+def test_a_job_resumes_as_if_nothing_had_happened(tmp_path: pathlib.Path) -> None:
+    def train(params: Any, _: int) -> Any:
+        return moved(params, 1.0)
+
+    there = sites(train=train)
+    whole = workflow(tmp_path, there, num_rounds=6)
+    whole.run()
+    file = tmp_path / "state" / "server.npz"
+    first = workflow(tmp_path, there, num_rounds=3, checkpoint=str(file))
+    first.run()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    second = workflow(tmp_path, there, num_rounds=6, checkpoint=str(file))
+    second.run()
+    assert [s.round for s in second.history] == [4, 5, 6]
+    assert [s.cohort for s in [*first.history, *second.history]] == [
+        s.cohort for s in whole.history
+    ]
+    assert not [names for task, names in second.asked if task != "train"], "nobody is asked again"
+    np.testing.assert_allclose(second.model.params["w"], whole.model.params["w"])
+    with pytest.raises(InvalidInputError, match="saved with selector 'match', not 'dp3s'"):
+        workflow(tmp_path, there, selector="dp3s", checkpoint=str(file)).run()
+
+
+def test_the_average_weighs_what_counts_of_the_sizes(tmp_path: pathlib.Path) -> None:
+    there = {
+        f"site-{i}": Site(size, np.eye(4)[i], lambda p, _, i=i: moved(p, float(i)))
+        for i, size in enumerate([10, 10, 10, 10**12])
+    }
+    for site in there.values():
+        site.profile = site.profile.astype(np.float32)
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1)
+    run.run()
+    # The claim counts as four times the others' upper quartile.
+    assert run.model.params["w"][0] == pytest.approx((0 + 1 + 2 + 4 * 3) / 7)
+
+
+def test_claims_in_training_do_not_count(tmp_path: pathlib.Path) -> None:
+    there = sites(4)
+    for i, site in enumerate(there.values()):
+        steps = 10**12 if i == 3 else 10
+        site.train = lambda p, _, i=i, n=steps: moved(p, float(i), NUM_STEPS_CURRENT_ROUND=n)
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1)
+    run.run()
+    assert run.model.params["w"][0] == pytest.approx(np.average(range(4), weights=[10, 11, 12, 13]))
+    # A selector that asks nothing knows no sizes: steps count, within the rule.
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1, selector="fedavg")
+    run.run()
+    assert run.model.params["w"][0] == pytest.approx(np.average(range(4), weights=[1, 1, 1, 4]))
+
+
+def test_nonsense_is_left_out_and_named(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = sites(5)
+    there["site-0"].profile = np.full(4, np.nan, np.float32)
+    there["site-1"].train = lambda p, _: moved({"w": p["w"][:2]}, 1.0)
+    there["site-2"].train = lambda p, _: moved(p, np.inf)
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1)
+    with caplog.at_level(logging.WARNING):
+        run.run()
+    assert "Node site-0 is left out: its profile is not finite." in caplog.text
+    left = run.history[0].left_out
+    assert left["site-1"] == "its array 'w' has shape [2] instead of [3]"
+    assert left["site-2"] == "its array 'w' is not finite"
+    assert run.model.params["w"][0] == pytest.approx(1.0)
+
+
+def test_a_silent_site_is_left_out_for_a_while(tmp_path: pathlib.Path) -> None:
+    there = sites(4)
+    there["site-0"].train = lambda *_: None
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=9)
+    run.run()
+    asked = [s.round for s in run.history if "site-0" in s.cohort]
+    assert asked == [1, 3, 7]
+    assert run.history[0].left_out == {"site-0": "it did not answer in time"}
+
+
+def test_too_few_results_leave_the_model_as_it_is(tmp_path: pathlib.Path) -> None:
+    there = sites(4)
+    for name in ("site-0", "site-1", "site-2"):
+        there[name].train = lambda *_: None
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1, min_cohort=2)
+    run.run()
+    np.testing.assert_array_equal(run.model.params["w"], np.zeros(3))
+
+
+def test_all_refused_is_said_at_once_with_the_reasons(tmp_path: pathlib.Path) -> None:
+    there = sites(3)
+    for site in there.values():
+        site.profile = np.array(["no"])
+    with pytest.raises(TooFewClientsError, match=r"its profile is of type <U2 \(3\)"):
+        workflow(tmp_path, there).run()
+
+
+def test_the_guard_is_on_unless_turned_off(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = sites(12)
+    there["site-5"].profile *= 1e4
+    run = workflow(tmp_path, there, num_rounds=6)
+    with caplog.at_level(logging.WARNING):
+        run.run()
+    assert all("site-5" not in s.cohort for s in run.history)
+    assert caplog.text.count("The guard leaves out 'site-5'") == 1
+    assert workflow(tmp_path, there, guard="off")._chooser.guard == "off"
+    assert workflow(tmp_path, there, selector="match:guard=off")._chooser.guard == "off"
+
+
+def test_settings_that_cannot_work_are_named_at_once(tmp_path: pathlib.Path) -> None:
+    for settings, words in (
+        ({"deadline": 0}, "deadline of CohortSelection must be"),
+        ({"guard": "maybe"}, "guard of CohortSelection must be"),
+        ({"min_cohort": 9}, "min_cohort of CohortSelection is 9"),
+        ({"selector": "dp4s"}, "did you mean 'dp3s'"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            workflow(tmp_path, sites(), **settings)

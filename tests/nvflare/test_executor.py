@@ -1,0 +1,110 @@
+"""What a site answers, without a network."""
+
+import pathlib
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_common.workflows.scaffold import Scaffold
+
+from fedcohort.adapters.introductions import Limits
+from fedcohort.errors import RefusedReplyError
+from fedcohort.nvflare import (
+    LOSS_TASK,
+    PROFILE_TASK,
+    CohortSelection,
+    QueryExecutor,
+    TorchQueryExecutor,
+)
+from fedcohort.nvflare.messages import query, read_introduction, read_loss
+from fedcohort.profiles import fc1_profiles
+from fedcohort.selection import Need
+
+SITE = types.SimpleNamespace(get_identity_name=lambda: "site-1")
+LOADER = """
+import torch
+
+def load(site):
+    assert site == "site-1"
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(2))
+    return model, [(x[:5], torch.arange(5) % 3), (x[5:], torch.arange(4) % 3)]
+"""
+
+
+def ask(executor: QueryExecutor, task: str, wants: Any, params: Any) -> Any:
+    reply = executor.execute(task, FLModelUtils.to_shareable(query(wants, params)), SITE, None)
+    if reply.get_return_code() != ReturnCode.OK:
+        return reply.get_return_code()
+    model = FLModelUtils.from_shareable(reply)
+    model.meta["client_name"] = "site-1"
+    return model
+
+
+@pytest.fixture
+def loader(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FEDCOHORT_ANSWERS", str(tmp_path / "answers"))
+    (tmp_path / "loader.py").write_text(LOADER)
+    return f"{tmp_path / 'loader.py'}:load"
+
+
+def server_params() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {"0.weight": (6, 4), "0.bias": (6,), "2.weight": (3, 6), "2.bias": (3,)}
+    return {n: rng.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}
+
+
+def test_a_torch_site_answers_with_the_servers_model(loader: str) -> None:
+    executor, params = TorchQueryExecutor(loader), server_params()
+    reply = ask(executor, PROFILE_TASK, [Need.PROFILE], params)
+    said = read_introduction(reply, [Need.PROFILE], Limits(), {})
+    assert (said.name, said.size) == ("site-1", 9)
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(2))
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    net.load_state_dict({n: torch.from_numpy(v) for n, v in params.items()})
+    expected = fc1_profiles(net, x, torch.arange(9), torch.tensor([9]))[0]
+    np.testing.assert_allclose(said.vectors[Need.PROFILE], expected.numpy(), rtol=1e-5)
+    loss = read_loss(ask(executor, LOSS_TASK, [Need.LOSS], params), Limits())
+    y = torch.cat([torch.arange(5) % 3, torch.arange(4) % 3])
+    with torch.no_grad():
+        whole = torch.nn.functional.cross_entropy(net(x), y)
+    assert loss == pytest.approx(float(whole), rel=1e-5)
+
+
+def test_a_private_profile_is_drawn_once_and_losses_stay_at_home(loader: str) -> None:
+    pytest.importorskip("dp_accounting")
+    first, again = (
+        ask(TorchQueryExecutor(loader, epsilon=8), PROFILE_TASK, [Need.PROFILE], server_params())
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first.params["profile"], again.params["profile"])
+    assert ask(TorchQueryExecutor(loader, epsilon=8), LOSS_TASK, [Need.LOSS], {}) == (
+        ReturnCode.TASK_UNSUPPORTED
+    )
+
+
+def test_only_what_is_written_is_answered() -> None:
+    class Shy(QueryExecutor):
+        def size(self, _: Any) -> int:
+            return 3
+
+    reply = ask(Shy(), PROFILE_TASK, [], {"w": np.zeros(2)})
+    assert read_introduction(reply, [], Limits(), {}).size == 3
+    with pytest.raises(RefusedReplyError, match="its profile is missing"):
+        read_introduction(reply, [Need.PROFILE], Limits(), {})
+    assert ask(Shy(), PROFILE_TASK, [Need.PROFILE], {}) == ReturnCode.TASK_UNSUPPORTED
+    assert ask(Shy(), "fedcohort_other", [], {}) == ReturnCode.TASK_UNKNOWN
+
+
+def test_other_workflows_take_the_mixin() -> None:
+    class CohortScaffold(CohortSelection, Scaffold):
+        pass
+
+    made = CohortScaffold(selector="match", num_clients=2, num_rounds=3)
+    assert made.num_rounds == 3
+    assert made.sample_clients.__func__ is CohortSelection.sample_clients

@@ -1,0 +1,74 @@
+"""`only` and `always` around any selector."""
+
+import numpy as np
+import pytest
+
+from fedcohort.errors import CohortSizeError, InvalidParameterError
+from fedcohort.selection import always, make_selector, only
+from fedcohort.testing import check_selector
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def profiles(count=12):
+    return rng(1).normal(size=(count, 5))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "match", "fedsae", "clustered"])
+@pytest.mark.parametrize("wrap", [only, always])
+def test_a_wrapper_that_means_everyone_is_a_selector(wrap, name):
+    check_selector(lambda: wrap(name, ["*"]))
+
+
+@pytest.mark.parametrize("name", ["dp3s", "match", "fedavg"])
+def test_only_chooses_as_if_the_others_were_away(name):
+    some = [1, 3, 5, 7, 9]
+    wrapped = only(name, some).fit(profiles())
+    plain = make_selector(name).fit(profiles())
+    for round_ in range(5):
+        one = wrapped.select(3, rng=rng(round_))
+        two = plain.select(3, some, rng=rng(round_))
+        np.testing.assert_array_equal(one.ids, two.ids)
+        np.testing.assert_array_equal(one.weights, two.weights)
+    assert wrapped.eligible(np.arange(12)).tolist() == some
+    with pytest.raises(CohortSizeError, match="from 5 available clients"):
+        wrapped.select(6, rng=rng())
+
+
+def test_always_gives_a_place_whenever_a_client_is_there():
+    wrapped = always("match", [2, 8]).fit(profiles(), sizes=np.arange(1, 13))
+    met = set()
+    for round_ in range(10):
+        cohort = wrapped.select(4, rng=rng(round_))
+        assert {2, 8} <= set(cohort.ids.tolist())
+        assert len(set(cohort.ids.tolist())) == 4
+        sizes = cohort.ids + 1
+        np.testing.assert_allclose(cohort.weights, sizes / sizes.sum())
+        met |= set(cohort.ids.tolist())
+    assert len(met) > 6
+    assert 8 not in wrapped.select(3, [0, 1, 2, 3, 4], rng=rng()).ids
+    assert set(wrapped.select(1, rng=rng()).ids.tolist()) <= {2, 8}
+
+
+def test_clients_are_meant_by_names_patterns_and_tags():
+    wrapped = always(only("fedavg", ["ward-*", "tag:gpu"]), ["ward-2"]).fit(clients=6)
+    names = ["ward-1", "ward-2", "lab-1", "lab-2", "lab-3", "ward-3"]
+    for client, name in enumerate(names):
+        wrapped.label(client, {name, *({"tag:gpu"} if client == 3 else ())})
+    assert wrapped.eligible(np.arange(6)).tolist() == [0, 1, 3, 5]
+    assert wrapped.name == "always(only(fedavg))"
+    for round_ in range(5):
+        assert 1 in wrapped.select(2, rng=rng(round_)).ids
+    again = always(only("fedavg", ["ward-*", "tag:gpu"]), ["ward-2"])
+    again.restore(wrapped.state())
+    assert again.eligible(np.arange(6)).tolist() == [0, 1, 3, 5]
+    np.testing.assert_array_equal(again.select(3, rng=rng()).ids, wrapped.select(3, rng=rng()).ids)
+    wrapped.leave([1])
+    assert wrapped.eligible(wrapped.clients).tolist().count(1) == 0
+
+
+def test_a_wrapper_that_means_nobody_is_refused():
+    with pytest.raises(InvalidParameterError, match="names no client"):
+        only("fedavg", [])

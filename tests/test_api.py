@@ -1,0 +1,133 @@
+"""The simulator from Python."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+import fedcohort
+from fedcohort import FedAvg, Match, Results, simulate
+from fedcohort.errors import InvalidInputError, UnknownNameError
+from fedcohort.federation import Dataset, load_dataset
+from fedcohort.parameters import Interval, parameter
+from fedcohort.selection import Selector
+
+SMALL = {"clients": 12, "cohort": 4, "rounds": 3, "progress": False}
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class First(Selector):
+    """The first clients, from some place on."""
+
+    start: int = parameter(0, Interval(0, integral=True))
+
+    def _choose(self, k, rows, rng):  # noqa: ARG002
+        return self._cohort(np.roll(rows, -self.start)[:k])
+
+
+@pytest.fixture(scope="module")
+def results():
+    return simulate(selectors=["match", "fedavg"], seeds=range(2), lr=1, **SMALL)
+
+
+def test_rounds_are_a_frame_with_a_row_per_run_and_round(results):
+    rounds = results.rounds
+    assert isinstance(rounds, pd.DataFrame)
+    assert len(rounds) == 2 * 2 * 4
+    assert set(rounds.selector) == {"match", "fedavg"}
+    assert rounds[rounds["round"] > 0].gemd.notna().all()
+
+
+def test_the_summary_has_a_row_per_selector(results):
+    summary = results.summary(target=0.1)
+    assert list(summary.index) == ["match", "fedavg"]
+    assert (summary.seeds == 2).all()
+    assert "rounds_to_target" in summary
+
+
+def test_models_are_the_final_weights(results):
+    model = fedcohort.training.models.MODELS["cnn-small"]((1, 8, 8), 10)
+    assert set(results.models) == {(s, seed) for s in ("match", "fedavg") for seed in (0, 1)}
+    state = results.models["match", 0]
+    model.load_state_dict(state)
+    data = load_dataset("digits")
+    x = (data.x_test / data.scale - data.mean) / data.std
+    right = model(fedcohort.api.torch.from_numpy(x).float()).argmax(1).numpy() == data.y_test
+    rows = results.rounds.query("selector == 'match' and seed == 0")
+    assert right.mean() == pytest.approx(rows.iloc[-1].test_accuracy, abs=1e-9)
+
+
+def test_report_and_plot_are_made_from_the_same_runs(results, tmp_path):
+    axes = results.plot()
+    assert [line.get_label() for line in axes.get_lines()] == ["match", "fedavg"]
+    with pytest.raises(UnknownNameError, match="test_accuracy"):
+        results.plot("test_acuracy")
+    page = results.report(tmp_path / "r.html", target=0.1)
+    assert "fedavg" in page.read_text()
+    assert "match" in results._repr_html_()
+
+
+def test_results_are_loaded_from_a_folder_and_nothing_is_done_twice(tmp_path):
+    first = simulate(selectors=["fedavg"], out=tmp_path, **SMALL)
+    before = first.rounds.seconds.tolist()
+    again = simulate(selectors=["fedavg"], out=tmp_path, **SMALL)
+    assert again.rounds.seconds.tolist() == before
+    assert Results.load(tmp_path).rounds.equals(first.rounds)
+
+
+def test_objects_are_taken_for_data_models_and_selectors():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    x = (rng.normal(size=(60, 5)) + 4 * np.eye(3, 5)[y]).astype(np.float32)
+    owners = np.arange(60) % 6
+    names = tuple("abcdef")
+    mine = Dataset(
+        "mine", x, y, x[:0], y[:0], classes=3, client=owners, client_names=names, inputs="table"
+    )
+    found = simulate(
+        dataset=mine,
+        model=lambda shape, classes: nn.Linear(shape[0], classes),
+        selectors=[First(start=2), First, Match(evenness="free"), FedAvg],
+        cohort=2,
+        rounds=2,
+        profile="gradient",
+        progress=False,
+    )
+    cohorts = found.rounds[found.rounds["round"] == 1].set_index("selector").cohort
+    assert cohorts["First:start=2"] == (2, 3)
+    assert cohorts["First"] == (0, 1)
+    assert set(cohorts.index) == {"First:start=2", "First", "match:evenness=free", "fedavg"}
+
+
+def test_other_data_under_the_same_name_are_another_run(tmp_path):
+    data = load_dataset("digits")
+    turned = dataclasses.replace(data, x_train=data.x_train[:, :, ::-1].copy())
+    kept = [
+        simulate(dataset=d, selectors=["fedavg"], out=tmp_path, **SMALL).rounds.train_loss.tolist()
+        for d in (data, turned, data)
+    ]
+    assert kept[0] == kept[2] != kept[1]
+
+
+def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'rounds'"):
+        simulate(round=3, out=tmp_path / "a")
+    with pytest.raises(InvalidInputError):
+        simulate(selectors=["mtch"], out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_numbers_and_words_are_read_as_in_study_files(results):
+    alike = simulate(selectors=["match"], seeds=range(2), skew=1, batch_size="full", lr=1, **SMALL)
+    ours = results.rounds.query("selector == 'match'").train_loss
+    assert alike.rounds.train_loss.tolist() == ours.tolist()
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, fedcohort; print(*sorted({'torch', 'pandas', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
