@@ -21,10 +21,9 @@ import json
 
 import numpy as np
 import torch
-from fedcohort.simulation.setting import federation_of
 from liars import ATTACKS
 from markdown import table
-from match import dataset_named, federation, outputs
+from match import MATERIALS, federation, outputs
 
 from fedcohort import make_selector
 from fedcohort.metrics import gemd
@@ -32,7 +31,8 @@ from fedcohort.selection import Need
 from fedcohort.selection.fedavg import FedAvg
 from fedcohort.selection.guard import agreement, forged
 from fedcohort.selection.registry import register
-from fedcohort.simulation import Lockstep, RunConfig
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.lockstep import Lockstep
 
 SEEDS = (0, 1, 2, 3, 4)
 SELECTORS = ("dp3s", "match", "kcenter", "ward")
@@ -96,7 +96,7 @@ def alarms(names):
             flags = []
             for seed in SEEDS[:3]:
                 config = RunConfig(dataset=name, seed=seed, skew=skew, **options)
-                built = federation_of(config, dataset_named(name))
+                built = MATERIALS.federation(config)
                 values = outputs(name, seed, "fc1", "default")[built.partition.indices]
                 sums = np.add.reduceat(values, built.partition.offsets[:-1], axis=0)
                 flags.append(forged(sums / built.sizes[:, None], built.sizes.astype(float)).mean())
@@ -128,13 +128,13 @@ def updates(quick):
             dataset="mnist", skew=skew, selector="spy", model="mlp", rounds=60, batch_size=54,
             eval_every=100, eval_samples=100, **options,
         )  # fmt: skip
-        lockstep = Lockstep([config], dataset_named("mnist"), torch.device("cpu"))
+        lockstep = Lockstep([config], MATERIALS, torch.device("cpu"))
         for rounds in (10, 30):
             while lockstep.round < rounds:
                 lockstep.advance()
-            run = lockstep._runs[0]
+            run = lockstep._members[0]
             # What came of the last round is heard in another thread: wait for it.
-            seen = run.listen().seen
+            seen = run.listening().seen
             ids = np.array(sorted(seen))
             changes = np.array([np.mean(seen[i], axis=0) for i in ids])
             profiles = run.profiles[ids].astype(np.float64)

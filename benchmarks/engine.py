@@ -44,19 +44,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(PEERS), os.environ.get("PYTHONPATH", "")])
 )
 
-from fedcohort.simulation.setting import (  # noqa: E402
-    federation_of,
-    initial_model,
-    load_device_data,
-    order_keys,
-)
-from fedcohort.training.backend import ONE_BY_ONE  # noqa: E402
 from task import Task, run_loop  # noqa: E402
 
 from fedcohort.errors import FedcohortError  # noqa: E402
 from fedcohort.federation import Dataset, load_dataset  # noqa: E402
-from fedcohort.simulation import Lockstep, RunConfig  # noqa: E402
-from fedcohort.training.plan import Jobs, LocalWork, make_plan  # noqa: E402
+from fedcohort.simulation import RunConfig  # noqa: E402
+from fedcohort.simulation.device_data import load_device_data  # noqa: E402
+from fedcohort.simulation.jobs import jobs_of, order_keys  # noqa: E402
+from fedcohort.simulation.lockstep import Lockstep  # noqa: E402
+from fedcohort.simulation.materials import Materials  # noqa: E402
+from fedcohort.training.plan import make_plan  # noqa: E402
+from fedcohort.training.problem import Jobs, LocalWork  # noqa: E402
+from fedcohort.training.sequential import SEQUENTIAL  # noqa: E402
 
 TOLERANCE = 0.01
 CPU = torch.device("cpu")
@@ -99,11 +98,11 @@ def usual(part, quick):
 # -- the same work for everyone ---------------------------------------------------------------
 
 
-def ours(config, dataset, rounds):
+def ours(config, materials, rounds):
     """Return seconds a round, the cohorts, and the last global model."""
     # Asked for one round more than it does, so that it does not evaluate the last one.
     config = dataclasses.replace(config, rounds=rounds + 1, eval_every=rounds + 1)
-    lockstep = Lockstep([config], dataset, CPU)
+    lockstep = Lockstep([config], materials, CPU)
     seconds, cohorts = [], []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -113,17 +112,17 @@ def ours(config, dataset, rounds):
     return seconds, cohorts, {name: v[0].clone() for name, v in lockstep.parameters.items()}
 
 
-def ours_again(found, config, dataset):
+def ours_again(found, config, materials):
     """Add a second measurement of ours, after all others: a machine's speed drifts."""
     seconds, state = found["ours"]
-    more, _, _ = ours(config, dataset, len(seconds))
+    more, _, _ = ours(config, materials, len(seconds))
     return found | {"ours": (seconds + more[1:], state)}
 
 
-def task_of(config, dataset, cohorts):
+def task_of(config, materials, cohorts):
     """Return what the engine did in these rounds, for others to do."""
-    data = load_device_data(dataset, config, CPU)
-    partition = federation_of(config, dataset).partition
+    data = load_device_data(materials.dataset(config), config, CPU)
+    partition = materials.federation(config).partition
     pool, orders = torch.from_numpy(partition.indices), []
     for round_, cohort in enumerate(cohorts, 1):
         ids = np.unique(cohort)
@@ -143,7 +142,7 @@ def task_of(config, dataset, cohorts):
         *data.train,
         *data.test,
         order=order,
-        state=initial_model(config, dataset).state_dict(),
+        state=materials.model(config).state_dict(),
         model=config.model,
         batch=config.batch_size or order.shape[2],
         lr=config.lr,
@@ -242,20 +241,20 @@ def with_peers(task, mine, *, pfl):
 
 
 def wide(quick):
-    dataset = load_dataset("mnist")
-    seconds, cohorts, state = ours(WIDE, dataset, 3 if quick else 8)
-    task = task_of(WIDE, dataset, cohorts)
-    found = ours_again(with_peers(task, (seconds, state), pfl=True), WIDE, dataset)
+    materials = Materials()
+    seconds, cohorts, state = ours(WIDE, materials, 3 if quick else 8)
+    task = task_of(WIDE, materials, cohorts)
+    found = ours_again(with_peers(task, (seconds, state), pfl=True), WIDE, materials)
     return compared("CNN 32-64-512, 10 × 600 samples, B=50", task, found)
 
 
 def ceiling(quick):
-    dataset = load_dataset("mnist")
+    materials = Materials()
     limit = sgemm()
-    seconds, cohorts, state = ours(PAPER, dataset, 4 if quick else 10)
-    task = task_of(PAPER, dataset, cohorts)
+    seconds, cohorts, state = ours(PAPER, materials, 4 if quick else 10)
+    task = task_of(PAPER, materials, cohorts)
     found = {"ours": (seconds, state), "loop": run_loop(task)}
-    found = ours_again(found, PAPER, dataset)
+    found = ours_again(found, PAPER, materials)
     results = compared("CNN 20-50-500, 10 × 540 samples, full batch", task, found)
     limit, flops = max(limit, sgemm()), training_flops(task) / 1e9
     # The limit is sgemm's fastest try, so the fastest round is compared with it too.
@@ -289,15 +288,15 @@ def training_flops(task):
 
 
 def digits(quick):
-    dataset = load_dataset("digits")
+    materials = Materials()
     rounds = 60 if quick else 200
-    seconds, cohorts, state = ours(DIGITS, dataset, rounds)
-    task = task_of(DIGITS, dataset, cohorts)
-    found = ours_again(with_peers(task, (seconds, state), pfl=False), DIGITS, dataset)
+    seconds, cohorts, state = ours(DIGITS, materials, rounds)
+    task = task_of(DIGITS, materials, cohorts)
+    found = ours_again(with_peers(task, (seconds, state), pfl=False), DIGITS, materials)
     results = compared("digits, small CNN, 10 × 14 samples, full batch, one run", task, found)
     configs = [dataclasses.replace(DIGITS, seed=seed, rounds=rounds + 1) for seed in range(25)]
     configs = [dataclasses.replace(config, eval_every=rounds + 1) for config in configs]
-    lockstep, times = Lockstep(configs, dataset, CPU), []
+    lockstep, times = Lockstep(configs, materials, CPU), []
     for _ in range(rounds // 4):
         began = time.perf_counter()
         lockstep.advance()
@@ -317,11 +316,11 @@ def digits(quick):
 
 def command(quick):
     rounds = 5 if quick else 20
-    dataset = load_dataset("mnist")
+    materials = Materials()
     config = dataclasses.replace(WIDE, selector="dp3s")
-    partition = federation_of(config, dataset).partition
+    partition = materials.federation(config).partition
     everyone = torch.from_numpy(partition.indices)
-    task = task_of(config, dataset, [range(config.cohort)] * rounds)
+    task = task_of(config, materials, [range(config.cohort)] * rounds)
     # Node c of the simulation holds the c-th slice of the data: client c's samples.
     task = dataclasses.replace(task, x=task.x[everyone], y=task.y[everyone])
     with tempfile.TemporaryDirectory() as folder:
@@ -370,15 +369,16 @@ GPU_RUNS = 100
 def gpu(quick):
     if not torch.cuda.is_available():
         sys.exit("There is no CUDA device here.")
-    dataset = images()
+    materials = Materials({"images": images()})
     results = {}
     print(f"\n{torch.cuda.get_device_name()}: CNN 20-50-500, 10 × 540 samples, {GPU_RUNS} runs")
     for label, batch in (("full", None), ("54", 54), ("10", 10)):
         config = dataclasses.replace(
             PAPER, dataset="images", batch_size=batch, selector="dp3s", skew="1"
         )
-        results |= {f"B{label}_{k}": v for k, v in gpu_times(config, dataset, label, quick).items()}
-    return results | precisions(dataset, quick)
+        times = gpu_times(config, materials, label, quick)
+        results |= {f"B{label}_{name}": value for name, value in times.items()}
+    return results | precisions(materials, quick)
 
 
 def images():
@@ -394,13 +394,13 @@ def images():
     return Dataset("images", x[:60_000], y[:60_000], x[60_000:], y[60_000:], 10)
 
 
-def gpu_times(config, dataset, label, quick):
+def gpu_times(config, materials, label, quick):
     """Measure the loop, local training alone, and whole rounds with everything."""
     device, rounds = torch.device("cuda"), 16 if quick else 46
     config = dataclasses.replace(config, precision="bfloat16", eval_samples=5000)
     probe = dataclasses.replace(config, rounds=3)
     ours, plain = (
-        Lockstep([probe], dataset, device, backend=backend) for backend in (None, ONE_BY_ONE)
+        Lockstep([probe], materials, device, trainer=trainer) for trainer in (None, SEQUENTIAL)
     )
     for _ in range(probe.rounds):
         records = plain.advance()[0], ours.advance()[0]
@@ -411,7 +411,7 @@ def gpu_times(config, dataset, label, quick):
         dataclasses.replace(config, seed=seed, rounds=rounds, eval_every=5)
         for seed in range(GPU_RUNS)
     ]
-    lockstep = Lockstep(configs, dataset, device)
+    lockstep = Lockstep(configs, materials, device)
     lockstep.start()
     lockstep.advance()
     everyone = range(GPU_RUNS)
@@ -443,19 +443,19 @@ def gpu_times(config, dataset, label, quick):
 
 def timed_on_gpu(lockstep, runs, repeats):
     """Return the median seconds of one round's local training, of these runs together."""
-    jobs = lockstep._jobs(runs, [lockstep._assign(r) for r in runs])
-    setting = (lockstep._model, lockstep._stacked, jobs, lockstep._data.train)
+    assigned = [(lockstep._members[r], lockstep._assign(r, lockstep.round)) for r in runs]
+    problem = lockstep._problem(jobs_of(lockstep.round, assigned))
     times = []
     for _ in range(repeats + 1):
         torch.cuda.synchronize()
         began = time.perf_counter()
-        lockstep._backend.train(*setting, lockstep._pool, lockstep._work)
+        lockstep._trainer.train(problem)
         torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
 
 
-def precisions(dataset, quick):
+def precisions(materials, quick):
     """Compare accuracy curves of bfloat16 and float32 with the spread over seeds."""
     rounds, seeds = (10, 4) if quick else (40, 10)
     curves = {}
@@ -474,8 +474,13 @@ def precisions(dataset, quick):
             )
             for seed in range(seeds)
         ]
+<<<<<<< HEAD
         lockstep = Lockstep(configs, dataset, torch.device("cuda"))
         rows = [[r.test_score for r in lockstep.advance()] for _ in range(rounds)]
+=======
+        lockstep = Lockstep(configs, materials, torch.device("cuda"))
+        rows = [[r.test_accuracy for r in lockstep.advance()] for _ in range(rounds)]
+>>>>>>> tests
         curves[precision] = np.array(rows)
     exact, short = curves["float32"], curves["bfloat16"]
     difference = np.abs(exact.mean(1) - short.mean(1))

@@ -14,15 +14,15 @@ import time
 
 import numpy as np
 import torch
-from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 from markdown import table
 
 from fedcohort import make_selector
-from fedcohort.federation import load_dataset
 from fedcohort.metrics import gemd, participation_variation
 from fedcohort.profiles.fc1 import find_layer
 from fedcohort.selection import Need, match
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.materials import Materials
 
 SEEDS = (0, 1, 2)
 SKEWS = ("0.5", "0.8", "H", "1", "dirichlet:0.1")
@@ -38,35 +38,30 @@ SELECTORS = {
 }
 
 
-@functools.cache
-def dataset_named(name):
-    return load_dataset(name)
+MATERIALS = Materials()
 
 
 @functools.cache
 def outputs(name, seed, layer, init):
     """Return one layer's outputs [N, Q] of the initial model on every training sample."""
     config = RunConfig(dataset=name, seed=seed, init=init)
-    dataset = dataset_named(name)
-    x, _ = load_device_data(dataset, config, torch.device("cpu")).train
+    x, _ = load_device_data(MATERIALS.dataset(config), config, torch.device("cpu")).train
     if layer == "input":
         return x.flatten(1).double().numpy()
-    model = initial_model(config, dataset)
-    seen = []
-    find_layer(model, layer).register_forward_hook(
+    model, seen = MATERIALS.model(config), []
+    hook = find_layer(model, layer).register_forward_hook(
         lambda _m, _i, out: seen.append(out.flatten(1).float())
     )
     with torch.no_grad():
         for part in torch.split(x, 2000):
             model(part)
+    hook.remove()
     return torch.cat(seen).numpy()
 
 
 def federation(name, seed, skew, layer="fc1", init="default", **options):
     """Return profiles [C, Q] and label counts [C, N]."""
-    built = federation_of(
-        RunConfig(dataset=name, seed=seed, skew=skew, **options), dataset_named(name)
-    )
+    built = MATERIALS.federation(RunConfig(dataset=name, seed=seed, skew=skew, **options))
     values = outputs(name, seed, layer, init)[built.partition.indices]
     sums = np.add.reduceat(values, built.partition.offsets[:-1], axis=0, dtype=np.float64)
     return (sums / built.sizes[:, None]).astype(np.float32), built.label_counts

@@ -21,19 +21,21 @@ import tempfile
 
 import numpy as np
 import torch
-from fedcohort.simulation.setting import federation_of, initial_model, load_device_data
 from markdown import table
 from scipy.optimize import nnls
 from scipy.stats import norm, rankdata
 
 from fedcohort import make_selector
-from fedcohort.federation import load_dataset
 from fedcohort.metrics import gemd
 from fedcohort.privacy import Promise, noise_multiplier
 from fedcohort.profiles import fc1_profiles, private
 from fedcohort.report import wording
 from fedcohort.report.summary import summarise
-from fedcohort.simulation import RunConfig, Store, simulate
+from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.execution.runner import prepare_study, run_study
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.study import study_of_runs
 
 SEEDS = (0, 1, 2)
 SIZE, DELTA = 600, 1e-5
@@ -41,11 +43,7 @@ EPSILONS = (20.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.1)
 SKEWS = ("1", "H", "0.5", "dirichlet:0.1")
 SELECTORS = ("dp3s", "match", "kcenter", "ward")
 CPU = torch.device("cpu")
-
-
-@functools.cache
-def mnist():
-    return load_dataset("mnist")
+MATERIALS = Materials()
 
 
 @functools.cache
@@ -56,7 +54,8 @@ def config(seed, skew="1", size=SIZE):
 @functools.cache
 def features(seed, kind):
     """Return what each sample adds to a profile: of the training and of the test part, [n, q]."""
-    model, data = initial_model(config(seed), mnist()), load_device_data(mnist(), config(seed), CPU)
+    model = MATERIALS.model(config(seed))
+    data = load_device_data(MATERIALS.dataset(config(seed)), config(seed), CPU)
     measure = fc1_profiles if kind == "plain" else private.bounded_profiles
     found = []
     for x, _ in (data.train, data.test):
@@ -67,7 +66,7 @@ def features(seed, kind):
 
 def clients(seed, skew, kind, size=SIZE):
     """Return profiles without noise [C, q] and label counts [C, N]."""
-    built = federation_of(config(seed, skew, size), mnist())
+    built = MATERIALS.federation(config(seed, skew, size))
     train, _ = features(seed, kind)
     profiles = np.stack([train[built.partition.of(c)].mean(axis=0) for c in range(len(built))])
     return profiles, built.label_counts
@@ -105,8 +104,9 @@ def reconstruction_error(skew, kind, epsilon):
     for seed in SEEDS:
         profiles, counts = clients(seed, skew, kind)
         variance = 0.0 if epsilon is None else Promise(epsilon, DELTA).noise(SIZE) ** 2
+        labels = MATERIALS.dataset(config(seed)).y_test
         guesses = reconstruct(
-            noised(profiles, epsilon, seed), features(seed, kind)[1], mnist().y_test, variance
+            noised(profiles, epsilon, seed), features(seed, kind)[1], labels, variance
         )
         errors.append(total_variation(guesses, counts / counts.sum(axis=1, keepdims=True)))
     return float(np.mean(errors))
@@ -249,7 +249,7 @@ def rounds_to_target(quick):
         for seed in ((0,) if quick else range(5))
     ]
     with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
-        simulate(runs, store)
+        run_study(prepare_study(study_of_runs(runs), materials=MATERIALS), store)
         found = summarise(store, 0.85, runs)
     rows = [
         [

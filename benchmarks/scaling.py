@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py [--quick] [--json]
 
-On the CPU, with the trainer that the engine chooses there; evaluation is left out. Times are the
+On the CPU, with the trainer that the rule says; evaluation is left out. Times are the
 median a round, in milliseconds; of the population's table, what selection took is listed apart.
 Memory is this process's resident set after the first rounds and after all of them. Models of 28×28
 images train on made-up ones. Measure on an idle machine.
@@ -20,7 +20,9 @@ import torch
 from markdown import table
 
 from fedcohort.federation import Dataset, load_dataset
-from fedcohort.simulation import Lockstep, RunConfig
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.lockstep import Lockstep
+from fedcohort.simulation.materials import Materials
 
 DIGITS = RunConfig(dataset="digits", skew="iid", selector="fedavg", lr=0.05)
 IMAGES = dataclasses.replace(
@@ -40,7 +42,7 @@ def start(config, dataset, runs=1):
     # More rounds than are done, so that nothing is evaluated.
     config = dataclasses.replace(config, rounds=10**6, eval_every=10**6)
     configs = [dataclasses.replace(config, seed=seed) for seed in range(runs)]
-    return Lockstep(configs, dataset, torch.device("cpu"))
+    return Lockstep(configs, Materials({config.dataset: dataset}), torch.device("cpu"))
 
 
 def milliseconds(lockstep, rounds):
@@ -110,7 +112,7 @@ def main():
         lockstep = start(config, images)
         values = sum(values[0].numel() for values in lockstep.parameters.values())
         whole, _ = milliseconds(lockstep, 3 if options.quick else 10)
-        rows.append([model, f"{values:,}", whole, lockstep._backend.name])
+        rows.append([model, f"{values:,}", whole, lockstep.facts()[0]["trainer"]])
         results[f"model_{model}_ms"] = whole
     title = "model (28×28 images, 10 clients of 100 samples, batches of 50)"
     table(title, ["model", "parameters", "ms a round", "trained"], rows, digits=2)

@@ -13,19 +13,18 @@ import json
 
 import numpy as np
 import torch
-from fedcohort.simulation.setting import initial_model, load_device_data
 from scipy import stats
 
-from fedcohort.federation import load_dataset
 from fedcohort.profiles.fc1 import find_layer
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.materials import Materials
 
 
 def fc1_inputs_and_outputs(name):
     """Return FC-1's inputs [N, V], outputs [N, Q], the layer, and the labels [N]."""
-    config = RunConfig(dataset=name)
-    dataset = load_dataset(name)
-    model = initial_model(config, dataset)
+    config, materials = RunConfig(dataset=name), Materials()
+    dataset, model = materials.dataset(config), materials.model(config)
     layer = find_layer(model, None)
     seen = []
     layer.register_forward_hook(lambda _m, inputs, output: seen.append((inputs[0], output)))

@@ -82,27 +82,34 @@ def runs_of(model):
 
 @dataclasses.dataclass(frozen=True)
 class Bits:
-    """All rounds of a run, without what the clock says, and its last model."""
+    """All rounds of a run, without what the clock says, and its state after the last one."""
 
     records: list
-    model: dict
+    state: dict
 
     def __eq__(self, other):
         """Tell whether two are the same to the last bit."""
         return (
             self.records == other.records
-            and self.model.keys() == other.model.keys()
-            and all(np.array_equal(values, other.model[n]) for n, values in self.model.items())
+            and self.state.keys() == other.state.keys()
+            and all(_same(values, other.state[name]) for name, values in self.state.items())
         )
 
     __hash__ = None
 
     def digest(self):
-        """Return 16 digits that change with any bit."""
+        """Return 16 digits that change with any bit of the records and the model."""
         hashed = hashlib.sha256(repr(self.records).encode())
-        for name, values in sorted(self.model.items()):
-            hashed.update(name.encode() + values.tobytes())
+        for name, values in sorted(self.state.items()):
+            if name.startswith("model."):
+                hashed.update(name.encode() + values.tobytes())
         return hashed.hexdigest()[:16]
+
+
+def _same(one, other):
+    return (one.dtype, one.shape) == (other.dtype, other.shape) and (
+        np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
+    )
 
 
 def finish(lockstep, records=None):
@@ -112,8 +119,8 @@ def finish(lockstep, records=None):
         for column, record in zip(columns, lockstep.advance(), strict=True):
             column.append(record)
     return [
-        Bits(list(map(without_times, column)), lockstep.models(place))
-        for place, column in enumerate(columns)
+        Bits(list(map(without_times, column)), state)
+        for column, (_, state) in zip(columns, lockstep.states(), strict=True)
     ]
 
 

@@ -56,16 +56,20 @@ def test_slots_are_averaged_alike_at_once_and_one_by_one(monkeypatch):
 @pytest.mark.parametrize("trusted", [True, False], ids=["everyone", "some"])
 def test_a_models_mean_does_not_depend_on_the_cohorts_beside_it(trusted):
     generator = torch.Generator().manual_seed(0)
-    stacked = {"w": torch.randn(2, 5, generator=generator)}
-    local = {"w": torch.randn(20, 5, generator=generator)}
-    # The second cohort has 17 members, the first 3: its empty slots must not change its sums.
-    slots = torch.full((2, 17), -1)
-    slots[0, :3], slots[1] = torch.arange(3), torch.arange(3, 20)
-    weights = torch.rand(2, 17, generator=generator, dtype=torch.float64) * (slots >= 0)
-    counts = torch.ones(20, dtype=torch.bool)
+    stacked = {"w": torch.randn(2, 500, generator=generator)}
+    local = {"w": torch.randn(53, 500, generator=generator)}
+    # The second cohort has 40 members, the first 13: its empty slots must not change its sums.
+    slots = torch.full((2, 40), -1)
+    slots[0, :13], slots[1] = torch.arange(13), torch.arange(13, 53)
+    weights = torch.rand(2, 40, generator=generator, dtype=torch.float64) * (slots >= 0)
+    counts = torch.ones(53, dtype=torch.bool)
     counts[1] = trusted
     together, _ = aggregate(stacked, local, slots, weights, counts)
     alone, _ = aggregate(
-        {"w": stacked["w"][:1]}, {"w": local["w"][:3]}, slots[:1, :3], weights[:1, :3], counts[:3]
+        {"w": stacked["w"][:1]},
+        {"w": local["w"][:13]},
+        slots[:1, :13],
+        weights[:1, :13],
+        counts[:13],
     )
     assert torch.equal(together["w"][0], alone["w"][0])
