@@ -474,13 +474,8 @@ def precisions(materials, quick):
             )
             for seed in range(seeds)
         ]
-<<<<<<< HEAD
-        lockstep = Lockstep(configs, dataset, torch.device("cuda"))
-        rows = [[r.test_score for r in lockstep.advance()] for _ in range(rounds)]
-=======
         lockstep = Lockstep(configs, materials, torch.device("cuda"))
-        rows = [[r.test_accuracy for r in lockstep.advance()] for _ in range(rounds)]
->>>>>>> tests
+        rows = [[r.test_score for r in lockstep.advance()] for _ in range(rounds)]
         curves[precision] = np.array(rows)
     exact, short = curves["float32"], curves["bfloat16"]
     difference = np.abs(exact.mean(1) - short.mean(1))

@@ -58,7 +58,7 @@ def small_store():
 
 _CELLS = {
     "runs": ("config", "facts", "federation"),
-    "rounds": ("cohort", "left_out", "train_accuracy", "gemd", "bytes_up"),
+    "rounds": ("cohort", "left_out", "train_score", "gemd", "bytes_up"),
     "federations": ("arrays",),
     "members": ("config", "grp"),
     "groups": ("shape", "rounds", "round", "cost", "runs"),

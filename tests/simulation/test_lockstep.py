@@ -129,7 +129,7 @@ def test_a_client_whose_update_is_not_finite_is_left_out_and_reported(digits):
     federation = build_federation(digits, skew="1", clients=20, seed=0)
     damaged[federation.partition.of(7)[0]] = np.inf
     broken = dataclasses.replace(digits, x_train=damaged)
-    broken.__dict__.update(mean=digits.mean, std=digits.std)
+    broken.__dict__.update(_by_channel=digits._by_channel)
     everyone = dataclasses.replace(SMALL, selector="fedavg", cohort=20)
     lockstep = lockstep_of(everyone, dataset=broken)
     (record,) = lockstep.advance()

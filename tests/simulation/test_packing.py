@@ -29,7 +29,11 @@ def test_large_states_make_small_groups():
     big = RunConfig(clients=1000, cohort=10, dataset="digits", model="cnn", selector="clustered")
     images = np.zeros((2000, 1, 28, 28), np.float32)
     dataset = dataclasses.replace(
-        load_dataset("digits"), x_train=images, y_train=np.arange(2000) % 10
+        load_dataset("digits"),
+        x_train=images,
+        y_train=np.arange(2000) % 10,
+        x_test=images[:0],
+        y_test=np.zeros(0, np.int64),
     )
     pack = packer(Materials({"digits": dataset}), CPU)
     packs = pack([dataclasses.replace(big, seed=s) for s in range(3)])
