@@ -1,6 +1,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from fedcohort.errors import FedcohortError, InvalidParameterError, UnknownNameError
@@ -41,10 +42,20 @@ CHANGED = {
     "eval_every": 2,
     "eval_samples": 100,
     "seed": 1,
+    "loss": "huber",
+    "optimizer": "adamw",
+    "nesterov": True,
+    "weight_decay": 0.1,
+    "clip": 1.0,
+    "lr_decay": "cosine",
+    "augment": "flip",
     "content": "0123456789abcdef",
     "selection_content": "fedcba9876543210",
 }
-BASES = {"profile_delta": RunConfig(profile_epsilon=2.0)}
+BASES = {
+    "profile_delta": RunConfig(profile_epsilon=2.0),
+    "nesterov": RunConfig(momentum=0.5),
+}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -119,8 +130,13 @@ def test_runs_of_earlier_versions_keep_their_keys(changes, key):
     assert RunConfig.from_json(stored.to_json()) == stored
 
 
-def test_what_is_left_open_depends_on_the_data():
-    divided, own = RunConfig(), RunConfig(dataset="mine.npz", cohort=500)
+def test_what_is_left_open_depends_on_the_data(tmp_path):
+    x, y = np.zeros((4, 2)), np.arange(4) % 2
+    np.savez(tmp_path / "mine.npz", x=x, y=y, client=y)
+    np.savez(tmp_path / "nobodys.npz", x=x, y=y)
+    divided, own = RunConfig(), RunConfig(dataset=str(tmp_path / "mine.npz"), cohort=500)
+    nobodys = RunConfig(dataset=str(tmp_path / "nobodys.npz"))
+    assert (nobodys.skew, nobodys.clients, nobodys.own_clients) == ("1", 100, False)
     assert (divided.skew, divided.clients, divided.own_clients) == ("1", 100, False)
     assert (own.skew, own.clients, own.own_clients) == ("natural", None, True)
     assert divided == RunConfig(skew="1", clients=100)

@@ -24,6 +24,7 @@ _POSITIVE = Interval(1, integral=True)
 _ABOVE_0 = Interval(0, closed="neither")
 # Profiles of this kind are what clients learn in a first round: its settings shape them.
 _TRAINED = "representative-gradient"
+_FIRST_TRAINED = ("epochs", "batch_size", "lr", "momentum", "proximal")
 
 
 def _server(spec: str) -> Server:
@@ -494,7 +495,7 @@ class RunConfig:
         if self.skew is None:
             own = has_own_clients(self.dataset)
             object.__setattr__(self, "skew", "natural" if own else SETTINGS["skew"].default)
-        if self.clients is None and not self.own_clients:
+        if self.clients is None and parse_skew(self.skew).kind != "natural":
             object.__setattr__(self, "clients", SETTINGS["clients"].default)
 
     def _check_together(self) -> None:
@@ -531,9 +532,7 @@ class RunConfig:
     @property
     def own_clients(self) -> bool:
         """Whether the data say themselves who holds what."""
-        # Earlier versions wrote skew 1 beside files, all of which had clients of their own.
-        earlier = self.dataset.lower().endswith(".npz") and not self.content
-        return earlier or parse_skew(self.skew).kind == "natural"
+        return parse_skew(self.skew).kind == "natural" or hasattr(self, "_natural_before")
 
     def make_selector(self) -> Selector:
         """Make the selector that `selector` names."""
@@ -559,7 +558,12 @@ class RunConfig:
     def federation_key(self) -> str:
         """What runs share that have the same clients, data, first model and profiles."""
         own = {k: v for k, v in self._chosen().items() if SETTINGS[k].federation is True}
-        own |= {n: getattr(self, n) for n, s in SETTINGS.items() if s.federation == self.profile}
+        for name, declared in SETTINGS.items():
+            value = getattr(self, name)
+            # The first five have always been part of it, whatever their values.
+            said = value != declared.default or name in _FIRST_TRAINED
+            if declared.federation == self.profile and said:
+                own[name] = value
         return _hash(json.dumps(own, sort_keys=True))
 
     def to_json(self) -> str:
@@ -589,6 +593,9 @@ class RunConfig:
         for field in dataclasses.fields(cls):
             object.__setattr__(config, field.name, values.get(field.name, field.default))
         config._fill_in()
+        if "content" not in values and config.dataset.lower().endswith(".npz"):
+            # Version 0.1 wrote skew 1 beside files, all of which had clients of their own.
+            object.__setattr__(config, "_natural_before", True)
         return config
 
     @property
