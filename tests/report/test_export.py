@@ -88,6 +88,7 @@ def test_data_with_clients_of_their_own_show_those(store, copy_runs, tmp_path):
     changed = copy_runs(
         store, change=lambda c: dataclasses.replace(c, dataset="my.npz", clients=100, skew="1")
     )
+    changed.db.execute("UPDATE runs SET config = json_remove(config, '$.content')")
     export(changed, tmp_path)
     for table in ("runs.csv", "summary.csv"):
         shown = {(row["clients"], row["skew"]) for row in rows(tmp_path / table)}
