@@ -57,7 +57,7 @@ def test_rounds_are_logged_once_they_are_saved(tmp_path, monkeypatch):
     logged = []
     with Store(tmp_path) as store:
 
-        def log(config, records):
+        def log(config, records, _score):
             assert store.records(config.key)[-1] == records[-1]
             logged.extend(record.round for record in records)
 

@@ -49,7 +49,7 @@ def test_federations_and_models_are_built_once(tmp_path, built, selectors, seeds
 
 WRONG = {
     "data": ('[[part]]\nname = "b"\ndataset = "nothing.npz"', "nothing.npz"),
-    "model": ('[[part]]\nname = "b"\nmodel = "cnn"', "does not accept inputs"),
+    "model": ('[[part]]\nname = "b"\nmodel = "cnn"', "cannot be trained"),
     "size": ('[[part]]\nname = "b"\nsamples_per_client = 100000', "samples"),
 }
 
