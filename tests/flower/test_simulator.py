@@ -18,7 +18,7 @@ from fedcohort.simulation.jobs import order_keys
 from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.profiling import client_profiles
-from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
+from fedcohort.training.problem import NO_JOBS, Jobs, LocalProblem, LocalWork
 from fedcohort.training.sequential import SEQUENTIAL
 from fedcohort.training.task import classification
 
@@ -57,8 +57,9 @@ def test_the_same_cohorts_and_the_same_model_as_in_the_simulator(
     loaded = load_device_data(materials.dataset(config), config, torch.device("cpu"))
     data, test = loaded.train, loaded.test
     work = LocalWork(config.batch_size, config.lr, config.momentum)
-    profiles = client_profiles(config, net, held, data, SEQUENTIAL, work)
     pool = torch.from_numpy(held.partition.indices)
+    first = LocalProblem(net, {}, NO_JOBS, data, pool, work, classification(10))
+    profiles = client_profiles(config, first, held, SEQUENTIAL)
 
     def train(client: int, message: Message) -> RecordDict:
         arrays = message.content["arrays"].to_torch_state_dict()

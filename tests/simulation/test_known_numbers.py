@@ -7,27 +7,18 @@ three times that.
 
 import numpy as np
 import pytest
-import torch
+from running import lockstep_of
 
 from fedcohort import make_selector
 from fedcohort.metrics import gemd
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.device_data import load_device_data
-from fedcohort.simulation.materials import Materials
-from fedcohort.simulation.profiling import client_profiles
-from fedcohort.training.problem import LocalWork
-from fedcohort.training.sequential import SEQUENTIAL
 
 
 @pytest.fixture(scope="module", params=["1", "H"])
 def federation(request, mnist):
-    config = RunConfig(dataset="mnist", skew=request.param)
-    materials = Materials({"mnist": mnist})
-    built, model = materials.federation(config), materials.model(config)
-    data = load_device_data(mnist, config, torch.device("cpu"))
-    work = LocalWork(None, 0.1)
-    profiles = client_profiles(config, model, built, data.train, SEQUENTIAL, work)
-    return request.param, profiles, built.label_counts
+    config = RunConfig(dataset="mnist", skew=request.param, selector="dp3s")
+    (arrays,) = lockstep_of(config, dataset=mnist).federations()
+    return request.param, arrays["profiles"], arrays["label_counts"]
 
 
 @pytest.mark.parametrize(
