@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from made_models import made
 
 from fedcohort import make_selector
 from fedcohort.cli.status import status_of
@@ -22,7 +23,6 @@ from fedcohort.simulation.planning import enter_study
 from fedcohort.simulation.study import study_of_runs
 from fedcohort.specs import parse_spec
 from fedcohort.training.accelerators.c_chain.code_cache import keep_code, kept_code
-from fedcohort.training.models import build_model
 
 _FACTS = {"clients": 4, "train_evaluated_on": 9, "device": "CPU", "torch": "2", "trainer": "t"}
 
@@ -189,7 +189,7 @@ def references(reader):
         name, parameters = parse_spec(text)
         assert name == name.strip()
         assert all("=" not in key for key in parameters)
-        make_selector(text) if reader.flag() else build_model(text, (4,), 3, 0)
+        make_selector(text) if reader.flag() else made(text, (4,), 3)
         return
     folder = Path(tempfile.mkdtemp())
     try:
@@ -199,7 +199,7 @@ def references(reader):
             content = reader.take(40)
         path.write_bytes(content)
         reference = f"{path}:{reader.choice(('factory', 'other', '', '1x'))}"
-        made = make_selector(reference) if reader.flag() else build_model(reference, (4,), 3, 0)
-        assert made is not None
+        found = make_selector(reference) if reader.flag() else made(reference, (4,), 3)
+        assert found is not None
     finally:
         shutil.rmtree(folder)

@@ -95,7 +95,7 @@ def test_names_cannot_become_markup(store, copy_runs, tmp_path):
     assert "&lt;b&gt;.npz" in page
     # Whatever stands in the data, it cannot end their element.
     assert "<" not in embedded_text(page)
-    assert embedded(page)["panels"] == ["script><b>.npz, its own clients"]
+    assert embedded(page)["panels"] == ["script><b>.npz, ξ = 1"]
 
 
 def test_the_same_store_gives_the_same_file(page, store, tmp_path):
