@@ -203,8 +203,7 @@ class RunConfig:
     loss: str = setting(
         "auto",
         Text(),
-        help="auto (the task's usual one), cross-entropy, logit, squared, absolute, huber, or"
-        " module:function of your own.",
+        help="auto (the task's usual one), cross-entropy, logit, squared, absolute or huber.",
         group="training",
         lockstep=True,
         federation=_TRAINED,
