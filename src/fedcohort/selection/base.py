@@ -100,8 +100,9 @@ class Selector(ABC):
 
     A subclass declares `needs` (and, in `asks_newcomers`, the one that every client must have told
     before it can choose) and writes `_choose`; its parameters are dataclass fields. Where a later
-    version of the same rule chooses other cohorts it counts up `revision`, so that runs of the old
-    one in a store are not taken for runs of the new one.
+    version of the same rule chooses other cohorts it counts up `revision` (of those objects alone
+    whose parameters are concerned), so that runs of the old one in a store are not taken for runs
+    of the new one.
     """
 
     name: ClassVar[str]

@@ -44,7 +44,7 @@ def with_content(study: Study, materials: Materials) -> Study:
             known[names] = {
                 "content": _shaping_content(config, materials),
                 "selection_content": _choosing_content(config),
-                "selector_revision": selector_class(config.selector).revision,
+                "selector_revision": config.make_selector().revision,
             }
         said = {name: new for name, new in known[names].items() if new != getattr(config, name)}
         return dataclasses.replace(config, **said) if said else config
