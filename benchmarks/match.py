@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from markdown import table
 
-from fedcohort import make_selector
+from fedcohort import Match, make_selector
 from fedcohort.metrics import gemd, participation_variation
 from fedcohort.profiles.fc1 import find_layer
 from fedcohort.selection import Need, coordinates
@@ -143,7 +143,7 @@ def ridges(settings, header):
     table("the ridge, in units of λ_2k", ["ridge", *header], rows)
 
 
-class Herding(match.Match):
+class Herding(Match):
     """Carries a share of past cohorts' residuals into the next choice; tried, and not kept."""
 
     share = 0.0
