@@ -22,17 +22,12 @@ import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 
 from fedcohort.parameters import OneOf, parameter
-from fedcohort.randomness import generator
 from fedcohort.selection.base import Cohort, Floats, Need, Outcome
+from fedcohort.selection.coordinates import Basis
 from fedcohort.selection.guard import ProfileSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
-# Directions that are kept at most, and clients that they are sought among at most.
-_DIRECTIONS = 64
-_SAMPLED_CLIENTS = 20_000
-# The ridge, in units of the variance of direction 2k (of 32, for large cohorts).
-_RIDGE = 3.0
 # Candidates of one draw: enough that more do not lower GEMD, whatever the population.
 _CANDIDATES = 2000
 _CANDIDATES_PER_PLACE = 4
@@ -41,8 +36,6 @@ _GAIN = 1e-9
 _GAIN_PER_PASS = 1e-2
 # Rounds that a client may lead by, in standard deviations of uniform sampling.
 _LEAD = 0.5
-# Coordinates whose squares can still be summed.
-_LARGEST = 1e100
 # No client gets more than this many times its share of the data.
 _LARGEST_WEIGHT = 2.0
 
@@ -76,7 +69,7 @@ class Match(ProfileSelector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._basis: _Basis | None = None
+        self._basis: Basis | None = None
         self._mean: Floats | None = None
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
@@ -137,13 +130,13 @@ class Match(ProfileSelector):
         centred = projected[rows] - self._mean
         return centred * basis.scales(k) if self.whiten else centred
 
-    def _fitted_basis(self, everyone: Rows | None) -> "_Basis":
+    def _fitted_basis(self, everyone: Rows | None) -> Basis:
         """Keep the directions until more clients came or changed than they were found among."""
         if self._basis is None or self._basis.changed > self._basis.clients:
             profiles, sizes = self._roster[Need.PROFILE.value], self._roster["size"]
             if everyone is not None:
                 profiles, sizes = profiles[everyone], sizes[everyone]
-            self._basis = _Basis.fit(profiles, sizes)
+            self._basis = Basis.fit(profiles, sizes)
             self._roster.drop(_PROJECTED)
             self._roster.define(_PROJECTED, 0.0, (len(self._basis.variances),))
             self._project(np.arange(len(self._roster)))
@@ -188,7 +181,7 @@ class Match(ProfileSelector):
         """Continue with the same clients and the same directions."""
         super().restore(state)
         if "basis.centre" in state:
-            self._basis = _Basis(
+            self._basis = Basis(
                 unit=float(state["basis.unit"]),
                 centre=state["basis.centre"],
                 directions=state["basis.directions"],
@@ -196,73 +189,6 @@ class Match(ProfileSelector):
                 clients=int(state["basis.clients"]),
                 changed=int(state["basis.changed"]),
             )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Basis:
-    """Principal directions of a population's profiles.
-
-    Attributes
-    ----------
-    unit : float
-        What profiles are divided by first, so that huge and tiny ones can be squared.
-    centre : float64 [Q]
-        What is subtracted then.
-    directions : float64 [r, Q]
-        Orthonormal rows.
-    variances : float64 [r]
-        Variances along them, in descending order.
-    clients, changed : int
-        Clients at the fit, and how many came or changed since.
-    """
-
-    unit: float
-    centre: Floats
-    directions: Floats
-    variances: Floats
-    clients: int
-    changed: int = 0
-
-    @classmethod
-    def fit(cls, profiles: NDArray[Any], sizes: Floats) -> "_Basis":
-        """Find the directions among all clients, or a fixed sample of a large population."""
-        rows = np.arange(len(profiles))
-        if len(rows) > _SAMPLED_CLIENTS:
-            draw = generator(0, "match directions").choice(len(rows), _SAMPLED_CLIENTS, False)
-            rows = np.sort(draw)
-        share = sizes[rows] / sizes[rows].sum()
-        sample = profiles[rows].astype(np.float64)
-        unit = float(np.abs(sample).max()) or 1.0
-        sample /= unit
-        centre = share @ sample
-        sample = (sample - centre) * np.sqrt(share)[:, None]
-        wide = sample.shape[1] > sample.shape[0]
-        gram = sample @ sample.T if wide else sample.T @ sample
-        count = min(_DIRECTIONS, len(gram))
-        values, vectors = scipy.linalg.eigh(
-            gram, subset_by_index=[len(gram) - count, len(gram) - 1]
-        )
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
-        keep = values > 1e-12 * max(values[0], 1e-300)
-        values, vectors = values[keep], vectors[keep]
-        if wide:
-            vectors = (vectors @ sample) / np.sqrt(values)[:, None]
-        return cls(unit, centre, vectors, values, len(profiles))
-
-    def project(self, profiles: NDArray[Any]) -> Floats:
-        """Return the coordinates [m, r] of profiles [m, Q] along the directions."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            projected = (profiles / self.unit - self.centre) @ self.directions.T
-        # Whoever is so far outside may be anywhere out there.
-        far: Floats = np.nan_to_num(projected, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
-        return np.clip(far, -_LARGEST, _LARGEST)
-
-    def scales(self, k: int) -> Floats:
-        """Return √λ / (λ + ρ) for each direction."""
-        place = min(2 * k, _DIRECTIONS // 2)
-        floor = self.variances[place] if place < len(self.variances) else 0.0
-        scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * floor)
-        return scales
 
 
 def _swap(
