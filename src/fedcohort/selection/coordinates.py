@@ -86,7 +86,22 @@ class Basis:
 
     def scales(self, k: int) -> Floats:
         """Return √λ / (λ + ρ) for each direction."""
-        place = min(2 * k, _DIRECTIONS // 2)
+        place = _floor_place(k)
         floor = self.variances[place] if place < len(self.variances) else 0.0
         scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * floor)
         return scales
+
+    def noise(self, k: int, whitened: bool = True) -> float:
+        """Return the variance of the coordinates, all together, that is chance in a mean client.
+
+        A profile is a mean over n_c samples, so that of client c is this times n̄ / n_c. It is
+        taken to be the ridge along every direction.
+        """
+        place = min(_floor_place(k), len(self.variances) - 1)
+        scales = self.scales(k) if whitened else np.ones(len(self.variances))
+        return float(_RIDGE * self.variances[place] * (scales @ scales)) if len(scales) else 0.0
+
+
+def _floor_place(k: int) -> int:
+    """Return the direction that is taken to hold nothing but noise."""
+    return min(2 * k, _DIRECTIONS // 2)

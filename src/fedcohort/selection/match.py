@@ -10,7 +10,9 @@ coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening wh
 ridge ρ and leaves out what lies below it, which is noise of small clients, or more than k clients
 could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on). Start from a uniform random cohort; visit its
 places in random order and put into each the candidate that brings ‖Σ n_c z_c / Σ n_c‖ lowest, both
-over the cohort, until no single exchange helps noticeably. Weights n_c / Σ n_c.
+over the cohort, until no single exchange helps noticeably. Weights near n_c / Σ n_c that bring
+the mean profile closer still. Whoever has had much more than its share of all weights so far is
+not a candidate, so that every sample has the same say in the long run.
 """
 
 import dataclasses
@@ -18,7 +20,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 
 from fedcohort.parameters import OneOf, parameter
@@ -34,13 +35,16 @@ _CANDIDATES_PER_PLACE = 4
 # Exchanges that gain less than this share are rounding, and passes that do are not worth another.
 _GAIN = 1e-9
 _GAIN_PER_PASS = 1e-2
-# Rounds that a client may lead by, in standard deviations of uniform sampling.
+# How far a client may be ahead of its due, in standard deviations of uniform sampling.
 _LEAD = 0.5
-# No client gets more than this many times its share of the data.
+# Below this share of the largest coordinate squared, noise is taken to be rounding.
+_LEAST_NOISE = 1e-6
+# No client gets more than this many times its share of the cohort's data.
 _LARGEST_WEIGHT = 2.0
 
 _PROJECTED = "projected"
-_ROUNDS = "rounds"
+# What each client has had, and what of that in its last cohort: weights or rounds.
+_HAD, _LAST = "had", "last"
 
 
 @register("match")
@@ -50,22 +54,27 @@ class Match(ProfileSelector):
 
     Parameters
     ----------
-    evenness : {"uniform", "strict", "free"}
-        How evenly clients take part. ``uniform``: nobody is chosen whose rounds exceed the mean by
-        more than uniform sampling would let many do. ``strict``: every client once before any
-        twice, and so on. ``free``: whoever matches best.
-    weights : {"size", "matched"}
-        n_c / Σ n_c, or weights of at most twice that which bring the cohort's profile closer still.
+    evenness : {"samples", "clients", "strict", "free"}
+        How evenly the data are used. ``samples``: every sample should have had the same say, so a
+        client's due is its share of the data, and what it has had the sum of its weights; nobody
+        is chosen who is ahead of that by more than uniform sampling would let many be.
+        ``clients``: the same with rounds, of which every client is due as many. ``strict``: every
+        client once before any twice, and so on. ``free``: whoever matches best.
+    weights : {"matched", "size"}
+        Weights of at most twice n_c / Σ n_c that bring the cohort's profile closer still, as far
+        as the profiles' noise allows to tell; or n_c / Σ n_c.
     search : {"swap", "greedy", "best-of-100"}
         How a cohort is sought; all but ``swap`` are baselines.
     whiten : bool
         False compares plain profiles, as a baseline.
     """
 
-    evenness: str = parameter("uniform", OneOf("uniform", "strict", "free"))
-    weights: str = parameter("size", OneOf("size", "matched"))
+    evenness: str = parameter("samples", OneOf("samples", "clients", "strict", "free"))
+    weights: str = parameter("matched", OneOf("matched", "size"))
     search: str = parameter("swap", OneOf("swap", "greedy", "best-of-100"))
     whiten: bool = parameter(True, OneOf(False, True))
+
+    revision = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,45 +82,63 @@ class Match(ProfileSelector):
         self._mean: Floats | None = None
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
-        self._roster.define(_ROUNDS, 0.0)
+        self._roster.define(_HAD, 0.0)
+        self._roster.define(_LAST, 0.0)
         if self.evenness == "strict":
             fixed, free = self._whose_turn(k, rows)
         else:
             fixed, free = np.empty(0, np.intp), rows
+        rate = self._roster[_HAD][rows].sum() / self._claims(rows).sum()
         most = max(_CANDIDATES, _CANDIDATES_PER_PLACE * k)
         if len(free) > most:
             free = np.sort(rng.choice(free, most, replace=False, shuffle=False))
-        if self.evenness == "uniform":
-            free = self._not_ahead(k, free)
+        if self.evenness in ("samples", "clients"):
+            free = self._not_ahead(k, free, rate)
         pool = np.concatenate([fixed, free])
         points, sizes = self._coordinates(pool, k), self._roster["size"][pool]
-        chosen = _SEARCHES[self.search](points * sizes[:, None], sizes, k, len(fixed), rng)
-        self._count(pool[chosen], +1)
-        if self.weights == "size":
-            return self._cohort(pool[chosen])
-        return self._cohort(pool[chosen], _matched_weights(points[chosen], sizes[chosen]))
+        places = _SEARCHES[self.search](points * sizes[:, None], sizes, k, len(fixed), rng)
+        chosen, shares = pool[places], sizes[places] / sizes[places].sum()
+        if self.weights == "matched" and self._basis is not None:
+            noise = self._basis.noise(k, self.whiten) * self._roster["size"].mean() / sizes[places]
+            shares = _matched_weights(points[places], shares, noise)
+        given = k * shares if self.evenness == "samples" else np.ones(k)
+        self._roster.put(_LAST, chosen, given)
+        self._roster.put(_HAD, chosen, self._roster[_HAD][chosen] + given)
+        return self._cohort(chosen, shares)
+
+    def _claims(self, rows: Rows) -> Floats:
+        """Return what the dues [m] of clients are in proportion to."""
+        return self._roster["size"][rows] if self.evenness == "samples" else np.ones(len(rows))
 
     def _whose_turn(self, k: int, rows: Rows) -> tuple[Rows, Rows]:
         """Return who must be chosen and who may be, so that nobody trains twice before the last."""
-        rounds = self._roster[_ROUNDS][rows]
+        rounds = self._roster[_HAD][rows]
         turn = np.partition(rounds, k - 1)[k - 1]
         return rows[rounds < turn], rows[rounds == turn]
 
-    def _not_ahead(self, k: int, rows: Rows) -> Rows:
-        """Return those of `rows`, at least k, that were not chosen far more often than most."""
-        rounds, mean = self._roster[_ROUNDS][rows], self._roster[_ROUNDS].mean()
-        turn = np.partition(rounds, k - 1)[k - 1]
-        level: NDArray[np.bool_] = rounds <= max(turn, mean + _LEAD * np.sqrt(mean))
+    def _not_ahead(self, k: int, rows: Rows, rate: float) -> Rows:
+        """Return those of `rows`, at least k, that are not far ahead of their due.
+
+        `rate` is what those who are there now have had for each unit of their claims, so that
+        clients that are away neither wait for the others nor hold them back.
+        """
+        due = rate * self._claims(rows)
+        ahead = self._roster[_HAD][rows] - due - _LEAD * np.sqrt(due)
+        level: NDArray[np.bool_] = ahead <= max(0.0, np.partition(ahead, k - 1)[k - 1])
         return rows[level]
 
     def observe(self, outcome: Outcome) -> None:
-        """Give their turn back to clients that were chosen but did not train."""
+        """Take back what clients had that did not train; in weights, the others share it."""
         super().observe(outcome)
-        self._roster.define(_ROUNDS, 0.0)
-        self._count(self._roster.rows(outcome.ids[~outcome.trained]), -1)
-
-    def _count(self, rows: Rows, change: int) -> None:
-        self._roster.put(_ROUNDS, rows, np.maximum(self._roster[_ROUNDS][rows] + change, 0))
+        if _LAST not in self._roster or outcome.trained.all():
+            return
+        rows = self._roster.rows(outcome.ids)
+        given = self._roster[_LAST][rows]
+        kept = np.where(outcome.trained, given, 0.0)
+        if self.evenness == "samples" and kept.any():
+            kept *= given.sum() / kept.sum()
+        self._roster.put(_HAD, rows, np.maximum(self._roster[_HAD][rows] + kept - given, 0.0))
+        self._roster.put(_LAST, rows, kept)
 
     def describe(self) -> dict[str, Any]:
         """Say how many directions of the profiles are compared."""
@@ -155,6 +182,12 @@ class Match(ProfileSelector):
     def _joined(self, rows: Rows) -> None:
         super()._joined(rows)
         self._project(rows)
+        if _HAD in self._roster and self.evenness != "strict":
+            # Newcomers are owed nothing for the rounds before they came.
+            before = np.arange(len(self._roster) - len(rows))
+            claims = self._claims(before).sum() or 1.0
+            rate = self._roster[_HAD][before].sum() / claims
+            self._roster.put(_HAD, rows, rate * self._claims(rows))
 
     def _told(self, need: Need, rows: Rows) -> None:
         super()._told(need, rows)
@@ -268,16 +301,38 @@ def _random_cohort(m: int, k: int, fixed: int, rng: np.random.Generator) -> NDAr
     return np.concatenate([np.arange(fixed), drawn])
 
 
-def _matched_weights(points: Floats, sizes: Floats) -> Floats:
-    """Return weights [k] near the clients' shares that bring Σ w_c z_c closer to 0."""
-    share = sizes / sizes.sum()
-    spread = np.linalg.norm(points, axis=1).max() or 1.0
-    # Least squares on: the mean profile, the sum 1 (firmly), and staying near the shares (weakly).
-    rows = np.concatenate(
-        [points.T / spread, 1e3 * np.ones((1, len(share))), 0.1 * np.eye(len(share))]
-    )
-    goal = np.concatenate([np.zeros(points.shape[1]), [1e3], 0.1 * share])
-    bounds = (0, np.minimum(_LARGEST_WEIGHT * share, 1 + 1e-9))
-    found = scipy.optimize.lsq_linear(rows, goal, bounds=bounds)
-    weights: Floats = found.x / found.x.sum()
-    return weights
+def _matched_weights(points: Floats, shares: Floats, noise: Floats) -> Floats:
+    """Return weights [k] near the clients' shares that bring Σ w_c z_c closer to 0.
+
+    They minimise ‖Σ w_c z_c‖² + Σ noise_c (w_c − share_c)², sum to 1, and lie between 0 and twice
+    the shares: whoever would leave these bounds is put on them for good, and the rest solved again.
+
+    Parameters
+    ----------
+    points : float64 [k, r]
+        z_c.
+    shares : float64 [k]
+        n_c / Σ n_c.
+    noise : float64 [k]
+        Variance of ‖z_c‖ that is a matter of chance.
+    """
+    spread = float(np.abs(points).max(initial=0.0)) or 1.0
+    points, noise = points / spread, np.maximum(noise / spread**2, _LEAST_NOISE)
+    weights, free = shares.copy(), np.ones(len(shares), bool)
+    highest = np.minimum(_LARGEST_WEIGHT * shares, 1.0)
+    while free.any():
+        start = np.where(free, shares, weights)
+        own, count = points[free], int(free.sum())
+        # Lagrange's conditions: the change of each free weight, and one multiplier for their sum.
+        system = np.ones((count + 1, count + 1))
+        system[:count, :count] = own @ own.T + np.diag(noise[free])
+        system[count, count] = 0.0
+        goal = np.append(-own @ (start @ points), 1 - start.sum())
+        weights[free] = shares[free] + np.linalg.solve(system, goal)[:count]
+        outside = free & ((weights < 0) | (weights > highest))
+        weights = np.clip(weights, 0.0, highest)
+        if not outside.any():
+            break
+        free &= ~outside
+    total: float = weights.sum()
+    return weights / total
