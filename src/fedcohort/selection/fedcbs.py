@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -79,6 +79,12 @@ class FedCBS(Selector):
             left[chosen] = False
         self._roster.put(_CHOSEN, rows[places], times[places])
         return self._cohort(rows[places])
+
+    def observe(self, outcome: Outcome) -> None:
+        """Do not count clients that were chosen but did not train."""
+        self._roster.define(_CHOSEN, 0.0)
+        rows = self._roster.rows(outcome.ids[~outcome.trained])
+        self._roster.put(_CHOSEN, rows, np.maximum(self._roster[_CHOSEN][rows] - 1, 0))
 
     def _forget(self) -> None:
         # Sizes told anew also lead here, and do not start the rounds again.

@@ -84,7 +84,10 @@ class FedGS(UpdateSelector):
         return self._cohort(rows[chosen])
 
     def observe(self, outcome: Outcome) -> None:
-        """Hear nothing: the graph is made from what clients sent first."""
+        """Do not count clients that did not train; the graph stays as clients sent it first."""
+        self._roster.define(_CHOSEN, 0.0)
+        rows = self._roster.rows(outcome.ids[~outcome.trained])
+        self._roster.put(_CHOSEN, rows, np.maximum(self._roster[_CHOSEN][rows] - 1, 0))
 
     def _distances(self) -> Floats:
         """Return the H [C, C] of all clients; 1 to those whose features are unknown."""

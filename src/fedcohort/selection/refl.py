@@ -5,7 +5,7 @@ EuroSys 2023, intelligent participant selection.
 
 Rule: of the available clients those come first that are least likely to be available in the next
 round, ties at random; who was chosen in one of the last `hold_off` − 1 rounds comes after all
-others. Weights n_c / Σ n_c.
+others, unless it dropped out. Weights n_c / Σ n_c.
 
 In the paper each client foretells its own availability and sends the server a probability. Here the
 server learns it from whom it saw in each round, with nothing asked. a_c is how often client c, when
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Selector
+from fedcohort.selection.base import Cohort, Floats, Outcome, Selector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -67,6 +67,12 @@ class REFL(Selector):
         chosen = rows[order[best]]
         self._roster.put(_LAST, chosen, np.full(k, float(self._round)))
         return self._cohort(chosen)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Let clients that were chosen but did not train be chosen again."""
+        self._define()
+        rows = self._roster.rows(outcome.ids[~outcome.trained])
+        self._roster.put(_LAST, rows, np.full(len(rows), -np.inf))
 
     def _see(self, rows: Rows) -> None:
         """Remember that `rows`, and nobody else, are there in this round."""
