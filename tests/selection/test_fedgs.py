@@ -127,6 +127,32 @@ def test_without_alpha_it_is_whoever_was_chosen_least():
     assert CHOSEN[ids].tolist() == [0, 1]
 
 
+def test_what_is_maximised(monkeypatch):
+    seen = {}
+
+    def noted(pairs, single, first, k, *, rng):
+        seen.update(pairs=pairs, single=single, first=first)
+        return farthest_set(pairs, single, first, k, rng=rng)
+
+    monkeypatch.setattr("fedcohort.selection.fedgs.farthest_set", noted)
+    _with_features(CHOSEN).select(3, [0, 1, 2, 3, 7], rng=np.random.default_rng(0))
+    # Of three pairs each counts a third of α = 0.1; v̄ = 16/9, and 3 of 5 are chosen.
+    np.testing.assert_allclose(seen["pairs"][0, 4], 0.1 / 3)
+    np.testing.assert_allclose(seen["pairs"][0, 1], 0.1 / 3 * FROM_THE_FIRST[1], atol=1e-7)
+    expected = -(2 * (np.array([3, 1, 2, 2, 2]) - 16 / 9 - 3 / 5) + 1) / 8
+    np.testing.assert_allclose(seen["single"], expected)
+    assert seen["first"] == 1
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e12])
+def test_the_search_ends_for_any_alpha(alpha):
+    rng = np.random.default_rng(0)
+    selector = make_selector("fedgs", alpha=alpha).fit(clients=60)
+    selector.tell(Need.UPDATE, range(60), rng.normal(size=(60, 3)))
+    for _ in range(30):
+        assert len(np.unique(selector.select(9, rng=rng).ids)) == 9
+
+
 def test_a_newcomer_counts_as_average_and_a_drop_out_as_not_chosen():
     selector = _with_features(CHOSEN)
     selector.join([20])

@@ -33,8 +33,8 @@ from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 from fedcohort.selection.update_products import UpdateSelector
 
-# Gains below this are rounding.
-_TOLERANCE = 1e-12
+# Gains below this share of what the clients bring are rounding.
+_TOLERANCE = 1e-10
 # A length of 0 would be no edge.
 _SHORTEST = 1e-300
 
@@ -194,10 +194,11 @@ def farthest_set(
     order = rng.permutation(np.delete(np.arange(len(single)), first))
     inside, outside = order[: k - 1], order[k - 1 :]
     value = single + pairs[:, first] + pairs[:, inside].sum(axis=1)
+    least = _TOLERANCE * np.abs(value).max()
     while len(inside) and len(outside):
         gains = value[outside] - value[inside][:, None] - pairs[np.ix_(inside, outside)]
         place, other = np.unravel_index(np.argmax(gains), gains.shape)
-        if gains[place, other] <= _TOLERANCE:
+        if gains[place, other] <= least:
             break
         goes, comes = inside[place], outside[other]
         value += pairs[:, comes] - pairs[:, goes]
