@@ -4,8 +4,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction
 from fedcohort.adapters.members import Members, Node
@@ -103,6 +105,27 @@ class Admission:
         if joining:
             self._join(joining)
         return taken
+
+    def reasons(self) -> str:
+        """Say what nodes were refused for most often."""
+        counts = Counter(self.refusals.values()).most_common(3)
+        return "; ".join(f"{reason} ({count})" for reason, count in counts)
+
+    def save(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """Return the selector's state and who is known, as parts of a checkpoint."""
+        return {
+            "selector": self._selector.state(),
+            "members": self.members.save(),
+            "sizes": self.sizes.save(),
+            "lengths": {need.value: np.array(length) for need, length in self.lengths.items()},
+        }
+
+    def load(self, parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
+        """Continue with what was saved."""
+        self._selector.restore(parts["selector"])
+        self.members = Members.load(parts["members"])
+        self.sizes.load(parts["sizes"])
+        self.lengths = {Need(name): int(length) for name, length in parts["lengths"].items()}
 
     def remove(self, clients: Iterable[int]) -> None:
         """Let clients go."""
