@@ -64,19 +64,8 @@ class Admission:
     ) -> dict[Node, Introduction]:
         """Let those in who have introduced themselves, in the order of their names.
 
-        Parameters
-        ----------
-        waiting : dict of Introduction
-            Who has introduced itself, by node.
-        connected : set
-            The nodes that are there.
-        claimed : set
-            Nodes that were told before that their name is taken.
-
-        Returns
-        -------
-        dict of Introduction
-            Those whose name belongs to another node that is connected.
+        Returns those whose name belongs to another node that is `connected`; the nodes in `claimed`
+        were told that before.
         """
         self._settle_lengths(waiting)
         joining: dict[int, Introduction] = {}
@@ -196,14 +185,8 @@ def introduces(selector: Selector) -> bool:
 def guarded(selector: str | Selector, made: Selector, guard: str) -> None:
     """Turn the guard of a selector on, as federations have it unless told otherwise.
 
-    Parameters
-    ----------
-    selector : str or Selector
-        What the user gave; a spec that names a guard has the last word.
-    made : Selector
-        The selector it became, without clients.
-    guard : {"profiles", "off"}
-        The federation's setting.
+    `selector` is what the user gave, where a spec that names a guard has the last word, and `made`
+    the selector that it became.
     """
     spoken = isinstance(selector, str) and "guard" in parse_spec(selector)[1]
     innermost = made.innermost

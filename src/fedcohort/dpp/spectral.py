@@ -58,16 +58,10 @@ class Spectrum:
 
     @classmethod
     def from_singular(cls, values: Floats, vectors: Floats, tolerance: float) -> Spectrum:
-        """Return the spectrum of SᵀS from the singular values of S.
+        """Return the spectrum of SᵀS from the singular values [r] of S, in any order.
 
-        Parameters
-        ----------
-        values : ndarray of shape [r]
-            Not negative, in any order.
-        vectors : ndarray of shape [r, C]
-            The right singular vectors, one per row.
-        tolerance : float
-            Values up to this share of the largest count as zero.
+        `vectors` [r, C] are the right singular vectors. Values up to `tolerance` times the largest
+        count as zero.
         """
         order = np.argsort(values)[::-1]
         order = order[values[order] > tolerance * values.max()]

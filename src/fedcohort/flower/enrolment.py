@@ -62,21 +62,11 @@ class Enrolment:
         return self.admission.members
 
     def gather(self, grid: Grid, round_: int, model: ArrayRecord) -> list[int]:
-        """Return the clients that can train now, waiting for enough of them.
+        """Return the clients that can train now in round `round_`, waiting for enough of them.
 
-        Parameters
-        ----------
-        grid : Grid
-            Where the nodes are.
-        round_ : int
-            The round that is about to begin.
-        model : ArrayRecord
-            The model that profiles are measured with, the same for early and late clients.
-
-        Raises
-        ------
-        TooFewClientsError
-            When there are fewer than the minimum cohort for longer than the patience.
+        Profiles are measured with `model`, the same for early and late clients. Raises
+        `TooFewClientsError` when there are fewer than the minimum cohort for longer than the
+        patience.
         """
         start, first = time.monotonic(), not self._began
         rules = self._rules

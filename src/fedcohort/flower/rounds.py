@@ -91,14 +91,8 @@ class Round(CohortRound):
     ) -> None:
         """Put what counts of the claimed sizes, or a selector's own weights, where sizes stand.
 
-        Parameters
-        ----------
-        used : sequence of Update
-            The updates of the round.
-        size : dict of float
-            The sizes that the selector knows, by client.
-        ledger : SizeLedger
-            What clients claimed before.
+        `size` has the sizes that the selector knows, by client; `ledger` what clients claimed
+        before.
         """
         key = self.reader.weight_key
         if key == SIZE:

@@ -35,14 +35,10 @@ class Network:
         self.right = space.zeros(dtype=torch.int64)
 
     def load(self, stacked: Parameters, model: Tensor | None = None) -> None:
-        """Copy models in.
+        """Copy models float32 [R, ...] in.
 
-        Parameters
-        ----------
-        stacked : dict of float32 [R, ...]
-            Global models.
-        model : int64 [m], optional
-            Which of them each of the first m places starts from; by default each its own.
+        `model` int64 [m] says which of them each of the first m places starts from; by default
+        each its own.
         """
         for layer in self._layers:
             layer.load(stacked, model)
