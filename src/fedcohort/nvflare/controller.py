@@ -34,7 +34,7 @@ from fedcohort.nvflare.messages import (
     read_loss,
 )
 from fedcohort.nvflare.rounds import SiteRound
-from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
+from fedcohort.parameters import Check, Interval, OneOf, Optional, check_value
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Selector, make_selector
 from fedcohort.selection.sizes import GROWTH, LARGEST
@@ -48,22 +48,16 @@ _COUNT = Interval(1, integral=True)
 _SECONDS = Interval(1, integral=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What a job can set, checked when it is made; see `CohortSelection`."""
-
-    selector: str = "dp3s"
-    seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
-    deadline: int = parameter(600, _SECONDS)
-    query_deadline: int = parameter(60, _SECONDS)
-    min_cohort: int = parameter(1, _COUNT)
-    guard: str = parameter("profiles", OneOf("profiles", "off"))
-    largest_size: float | None = parameter(LARGEST, Optional(Interval(1)))
-    size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
-    checkpoint: str = ""
-
-    def __post_init__(self) -> None:
-        check_parameters(self, "CohortSelection")
+# What a job's settings are checked for when it is made.
+_CHECKS: dict[str, Check] = {
+    "seed": Interval(0, 2**63 - 1, integral=True),
+    "deadline": _SECONDS,
+    "query_deadline": _SECONDS,
+    "min_cohort": _COUNT,
+    "guard": OneOf("profiles", "off"),
+    "largest_size": Optional(Interval(1)),
+    "size_growth": Optional(Interval(1)),
+}
 
 
 class CohortSelection:
@@ -128,8 +122,8 @@ class CohortSelection:
         self.largest_size = largest_size
         self.size_growth = size_growth
         self.checkpoint = checkpoint
-        fields = dataclasses.fields(Settings)
-        Settings(**{field.name: getattr(self, field.name) for field in fields})
+        for name, check in _CHECKS.items():
+            check_value(name, getattr(self, name), check, "CohortSelection")
         self._chooser: Selector = make_selector(selector)
         if min_cohort > self.num_clients:
             raise InvalidParameterError(
