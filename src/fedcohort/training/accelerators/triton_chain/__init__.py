@@ -5,7 +5,7 @@ import importlib.util
 import torch
 
 from fedcohort.training.batched import client_losses_batched
-from fedcohort.training.layers import is_chain, read_chain
+from fedcohort.training.layers import find_chain, read_chain
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
@@ -17,7 +17,9 @@ def takes(problem: LocalProblem, precision: str) -> bool:
     there = problem.device.type == "cuda" and importlib.util.find_spec("triton") is not None
     # The CUDA graphs are for float32: these tiles suit bfloat16.
     there = there and precision == "bfloat16"
-    return there and problem.is_plain and is_chain(problem.model, problem.input_shape)
+    if not (there and problem.is_plain):
+        return False
+    return find_chain(problem.model, problem.input_shape) is not None
 
 
 def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001

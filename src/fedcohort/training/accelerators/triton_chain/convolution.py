@@ -38,17 +38,15 @@ class ManyConvolutions:
             self._winner = space.empty(space.batch, layer.outputs, dtype=torch.int8)
             self._dense = space.empty(space.batch, pixels, self._tiles.columns)
 
-    def load(self, stacked: Parameters, model: Tensor | None) -> None:
+    def load(self, stacked: Parameters, model: Tensor) -> None:
         """Copy parameters in: rows (row, column, channel) of the matrix, then the bias."""
         layer, master = self._layer, self._weights.master
-        value = stacked[layer.weight]
-        value = value if model is None else value[model]
+        value = stacked[layer.weight][model]
         rows = layer.kernel[0] * layer.kernel[1] * layer.channels
         ordered = value.permute(0, 3, 4, 2, 1).reshape(len(value), rows, layer.filters)
         master[: len(value), :rows, : layer.filters] = ordered
         if layer.bias is not None:
-            bias = stacked[layer.bias]
-            master[: len(value), rows, : layer.filters] = bias if model is None else bias[model]
+            master[: len(value), rows, : layer.filters] = stacked[layer.bias][model]
         self._weights.refresh()
 
     def parameters(self, count: int) -> Parameters:

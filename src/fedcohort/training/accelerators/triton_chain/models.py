@@ -148,7 +148,7 @@ class FusedModels:
         if network is None:
             space = Space(runs, batch, self._dtype, device, training=False)
             network = self._evaluators[runs, batch] = Network(self._layers, space)
-        network.load(stacked)
+        network.load(stacked, torch.arange(runs, device=device))
         network.loss.zero_()
         network.right.zero_()
         step = torch.zeros(1, dtype=torch.int32, device=device)

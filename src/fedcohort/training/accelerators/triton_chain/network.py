@@ -34,12 +34,8 @@ class Network:
         self.loss = space.zeros(dtype=torch.float64)
         self.right = space.zeros(dtype=torch.int64)
 
-    def load(self, stacked: Parameters, model: Tensor | None = None) -> None:
-        """Copy models float32 [R, ...] in.
-
-        `model` int64 [m] says which of them each of the first m places starts from; by default
-        each its own.
-        """
+    def load(self, stacked: Parameters, model: Tensor) -> None:
+        """Copy in, for each of the first m places, the one of the models that `model` [m] names."""
         for layer in self._layers:
             layer.load(stacked, model)
 
