@@ -37,15 +37,8 @@ def derived_seed(seed: int, purpose: str, *key: int) -> int:
 def hashed_keys(seed: int, purpose: str, *key: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 64-bit keys for many draws at once, for generators that hash instead of step.
 
-    Parameters
-    ----------
-    seed, purpose, *key
-        As in `generator`; parts of the key may be arrays, which are broadcast.
-
-    Returns
-    -------
-    int64 [...]
-        One key a draw: SplitMix64 (Steele et al., OOPSLA 2014) folded over the parts.
+    As in `generator`, but parts of the key may be arrays, which are broadcast: int64 [...], one key
+    a draw, SplitMix64 (Steele et al., OOPSLA 2014) folded over the parts.
     """
     state = np.asarray(derived_seed(seed, purpose), np.uint64)
     with np.errstate(over="ignore"):

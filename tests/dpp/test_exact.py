@@ -150,12 +150,11 @@ def test_available_clients_are_compared_with_everybody():
     assert stats.chisquare(seen, expected * 20_000).pvalue > 1e-3
 
 
-def test_from_similarity_and_from_kernel_are_the_same_distribution():
+def test_from_profiles_and_from_kernel_are_the_same_distribution():
     cohorts = all_cohorts(8, 3)
     s = similarity(PROFILES)
     given = s.copy()
     expected = KDPP.from_profiles(PROFILES, 3).log_probability(cohorts)
-    np.testing.assert_allclose(KDPP.from_similarity(s, 3).log_probability(cohorts), expected)
     np.testing.assert_allclose(KDPP.from_kernel(s @ s, 3).log_probability(cohorts), expected)
     np.testing.assert_array_equal(s, given)
 

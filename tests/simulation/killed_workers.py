@@ -75,10 +75,10 @@ def two_workers(fatal, died):
     """Return what works with two processes, of which each dies at its own moment."""
     really = WORK
 
-    def work(orders, number, stopped, failures):
+    def work(number, *given):
         sys.setprofile(Moments(fatal[number], died))
         try:
-            really(orders, number, stopped, failures)
+            really(number, *given)
         finally:
             sys.setprofile(None)
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcohort.training.layers import Convolution, NotAChainError, is_chain, read_chain
+from fedcohort.training.layers import Convolution, NotAChainError, find_chain, read_chain
 
 
 def test_layers_are_read_however_they_are_written():
@@ -36,7 +36,7 @@ def test_layers_are_read_however_they_are_written():
 def test_what_is_not_known_is_refused_with_the_reason(model, why):
     with pytest.raises(NotAChainError, match=why):
         read_chain(model, (1, 8, 8))
-    assert not is_chain(model, (1, 8, 8))
+    assert find_chain(model, (1, 8, 8)) is None
 
 
 def test_a_layer_counts_its_operations():

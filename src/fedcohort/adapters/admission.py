@@ -4,8 +4,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction
 from fedcohort.adapters.members import Members, Node
@@ -62,19 +64,8 @@ class Admission:
     ) -> dict[Node, Introduction]:
         """Let those in who have introduced themselves, in the order of their names.
 
-        Parameters
-        ----------
-        waiting : dict of Introduction
-            Who has introduced itself, by node.
-        connected : set
-            The nodes that are there.
-        claimed : set
-            Nodes that were told before that their name is taken.
-
-        Returns
-        -------
-        dict of Introduction
-            Those whose name belongs to another node that is connected.
+        Returns those whose name belongs to another node that is `connected`; the nodes in `claimed`
+        were told that before.
         """
         self._settle_lengths(waiting)
         joining: dict[int, Introduction] = {}
@@ -103,6 +94,27 @@ class Admission:
         if joining:
             self._join(joining)
         return taken
+
+    def reasons(self) -> str:
+        """Say what nodes were refused for most often."""
+        counts = Counter(self.refusals.values()).most_common(3)
+        return "; ".join(f"{reason} ({count})" for reason, count in counts)
+
+    def save(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """Return the selector's state and who is known, as parts of a checkpoint."""
+        return {
+            "selector": self._selector.state(),
+            "members": self.members.save(),
+            "sizes": self.sizes.save(),
+            "lengths": {need.value: np.array(length) for need, length in self.lengths.items()},
+        }
+
+    def load(self, parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
+        """Continue with what was saved."""
+        self._selector.restore(parts["selector"])
+        self.members = Members.load(parts["members"])
+        self.sizes.load(parts["sizes"])
+        self.lengths = {Need(name): int(length) for name, length in parts["lengths"].items()}
 
     def remove(self, clients: Iterable[int]) -> None:
         """Let clients go."""
@@ -173,14 +185,8 @@ def introduces(selector: Selector) -> bool:
 def guarded(selector: str | Selector, made: Selector, guard: str) -> None:
     """Turn the guard of a selector on, as federations have it unless told otherwise.
 
-    Parameters
-    ----------
-    selector : str or Selector
-        What the user gave; a spec that names a guard has the last word.
-    made : Selector
-        The selector it became, without clients.
-    guard : {"profiles", "off"}
-        The federation's setting.
+    `selector` is what the user gave, where a spec that names a guard has the last word, and `made`
+    the selector that it became.
     """
     spoken = isinstance(selector, str) and "guard" in parse_spec(selector)[1]
     innermost = made.innermost

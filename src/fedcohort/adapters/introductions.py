@@ -66,16 +66,7 @@ def checked_vector(
 ) -> NDArray[Any]:
     """Return a client's vector in a precision that selectors take, or refuse it.
 
-    Parameters
-    ----------
-    need : Need
-        What it is.
-    vector : array
-        What was received.
-    limits : Limits
-        What is accepted.
-    expected : dict of int
-        The length that vectors must have, where other clients have settled it.
+    `expected` has the length that vectors must have, where other clients have settled it.
     """
     what = f"its {need.value}"
     if vector.dtype.kind not in ("f" if need is Need.PROFILE else "fiu"):

@@ -16,18 +16,7 @@ def tell(
 ) -> None:
     """Let a selector observe a round; updates without a loss that it needs count as missing.
 
-    Parameters
-    ----------
-    selector : Selector
-        Who is told.
-    outcome : Outcome
-        What came of the cohort.
-    round_ : int
-        The round's number.
-    loss_keys : sequence of str
-        Metrics that clients can send their loss as, for the log.
-    log : logging.Logger
-        Where the engine logs.
+    `loss_keys` are the metrics that clients can send their loss as, for the log.
     """
     losses = outcome.losses
     if Need.LOSS in selector.needs and losses is not None:

@@ -95,26 +95,8 @@ def do_study(
 ) -> Iterator[tuple[Store, Sequence[RunConfig]]]:
     """Do a study, and yield its store and the runs that were wanted when it is finished.
 
-    Parameters
-    ----------
-    study : Study
-        What to do.
-    out : Path
-        The store's folder.
-    notices : Console
-        Where to say how it goes.
-    device : {"auto", "cpu", "cuda"}
-        Where to train.
-    parts : sequence of str
-        Parts to do now; all if empty.
-    executor : Executor
-        Who trains.
-    stop_after : float, optional
-        Minutes after which to save and end.
-    logs : sequence of str
-        Where to log to besides.
-    keep_models : bool
-        Whether the last model of each run is kept.
+    Parameters are those of `prepare_study` and `run_study`, but for `out`, the store's folder;
+    `notices`, where to say how it goes; and `stop_after`, the minutes after which to save and end.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     prepared = prepare_study(study, parts=parts, device=device)

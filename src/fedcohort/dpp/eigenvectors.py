@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,37 +21,6 @@ Indices = NDArray[np.int64]
 # Consecutive clients that share one step of a distribution function. The steps take this much less
 # memory than the entries; the clients of a step are looked at when a proposal falls into it.
 BLOCK = 16
-
-
-class Eigenvectors(Protocol):
-    """Orthonormal vectors over the clients."""
-
-    @property
-    def rank(self) -> int:
-        """How many vectors there are."""
-
-    @property
-    def items(self) -> int:
-        """How many clients there are, C."""
-
-    def entries(self, items: Indices, vectors: Indices) -> Floats:
-        """Return entries of n groups.
-
-        Parameters
-        ----------
-        items : ndarray of shape [n, p]
-        vectors : ndarray of shape [n, q]
-
-        Returns
-        -------
-        ndarray of shape [n, p, q]
-        """
-
-    def block_sums(self) -> Floats:
-        """Return the sums of squared entries over each block of clients, [rank, blocks]."""
-
-    def weighted_squares(self, weights: Floats) -> Floats:
-        """Return Σ_j weights_j v_j² for each client, shape [C]."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,3 +120,6 @@ class FactoredEigenvectors:
             squares = self.features[rows] @ self.mixing
             squares *= squares
             yield rows, squares
+
+
+Eigenvectors = DenseEigenvectors | FactoredEigenvectors

@@ -13,19 +13,9 @@ Floats = NDArray[np.float64]
 
 
 def log_elementary(log_values: Floats, degree: int) -> Floats:
-    """Return log e_l(λ_1..λ_j) for all l up to `degree` and all j.
+    """Return log e_l(λ_1..λ_j) for all l up to `degree` and all j, from log λ [r].
 
-    Parameters
-    ----------
-    log_values : ndarray of shape [r]
-        Logarithms of positive numbers λ.
-    degree : int
-        The largest l, at most r.
-
-    Returns
-    -------
-    ndarray of shape [degree + 1, r + 1]
-        Entry (l, j); −inf where l > j. Every row is non-decreasing.
+    Entry (l, j) of the table [degree + 1, r + 1] is −inf where l > j; every row is non-decreasing.
     """
     table = np.full((degree + 1, log_values.size + 1), -np.inf)
     table[0] = 0.0
@@ -36,21 +26,11 @@ def log_elementary(log_values: Floats, degree: int) -> Floats:
 
 
 def choice_probabilities(log_values: Floats, table: Floats) -> Floats:
-    """Return the probability that each eigenvector belongs to the k that a draw uses.
+    """Return the probability that each eigenvector belongs to the k that a draw uses: [r].
 
     It is λ_j e_{k−1}(λ without λ_j) / e_k(λ). Dividing λ_j out of the full polynomial is unstable;
-    a table from the left and one from the right are multiplied instead, which only adds
-    positive terms.
-
-    Parameters
-    ----------
-    log_values : ndarray of shape [r]
-    table : ndarray of shape [k + 1, r + 1]
-        `log_elementary` of the same values, k at least 1.
-
-    Returns
-    -------
-    ndarray of shape [r], summing to k
+    a table from the left (`table`, `log_elementary` of the same values up to k) and one from the
+    right are multiplied instead, which only adds positive terms.
     """
     k = table.shape[0] - 1
     right = log_elementary(log_values[::-1], k - 1)[:, ::-1]

@@ -166,29 +166,8 @@ class KDPP:
         return cls(spectrum, k, landmarks=len(landmarks.points))
 
     @classmethod
-    def from_similarity(
-        cls, similarity: Floats, k: int, *, available: ArrayLike | None = None
-    ) -> KDPP:
-        """Build the sampler with kernel L = SᵀS from S itself.
-
-        S is decomposed, never L: squaring first would lose half of the digits.
-
-        Parameters
-        ----------
-        similarity : ndarray of shape [C, C]
-            Symmetric, such as `fedcohort.dpp.similarity` returns.
-        k : int
-            How many clients a draw has.
-        available : array_like of int, shape [a], optional
-            Rows of the clients that can be drawn; draws name positions in it.
-        """
-        s = as_kernel(similarity)
-        rows = None if available is None else available_rows(available, len(s))
-        _cohort_size(k, len(s) if rows is None else rows.size)
-        return cls._from_square(s, k, rows)
-
-    @classmethod
     def _from_square(cls, s: Floats, k: int, rows: Indices | None) -> KDPP:
+        """Build the sampler with kernel L = SᵀS; squaring first would lose half of the digits."""
         if np.all(s == s[0, 0]):
             return cls(Spectrum.empty(len(s) if rows is None else rows.size), k)
         if rows is None:

@@ -128,18 +128,9 @@ class Frame:
 
 
 def distances(x: Floats, z: Floats, exact_share: float = _EXACT_SHARE) -> Floats:
-    """Return the distances between framed rows.
+    """Return the distances [m, n] between framed rows x [m, Q] and z [n, Q].
 
-    Parameters
-    ----------
-    x : ndarray of shape [m, Q]
-    z : ndarray of shape [n, Q]
-    exact_share : float
-        Pairs with ‖x−z‖² up to this share of ‖x‖² + ‖z‖² are computed from their difference.
-
-    Returns
-    -------
-    ndarray of shape [m, n]
+    Pairs with ‖x−z‖² up to `exact_share` of ‖x‖² + ‖z‖² are computed from their difference.
     """
     result: Floats = x @ z.T
     result *= -2.0

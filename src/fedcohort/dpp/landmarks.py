@@ -239,18 +239,8 @@ def spread(framed: Floats, count: int, rng: np.random.Generator) -> NDArray[np.i
     """Return rows spread over the data by greedy k-means++ seeding.
 
     Each next row is the best of a few candidates, drawn with probability proportional to the
-    squared distance from the rows chosen so far.
-
-    Parameters
-    ----------
-    framed : ndarray of shape [n, Q]
-    count : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray of shape [p], p at most `count`
-        Fewer where fewer rows differ.
+    squared distance from the rows of `framed` [n, Q] chosen so far. Fewer than `count` are chosen
+    where fewer rows differ.
     """
     norms = np.einsum("ij,ij->i", framed, framed)
     same = _SAME_PLACE * norms.max()
@@ -276,13 +266,9 @@ def spread(framed: Floats, count: int, rng: np.random.Generator) -> NDArray[np.i
 
 
 def settled(framed: Floats, points: Floats) -> Floats:
-    """Return landmarks moved to the means of the rows nearest to them (Lloyd's steps).
+    """Return landmarks [p, Q] moved to the means of the rows [n, Q] nearest to them (Lloyd).
 
-    Parameters
-    ----------
-    framed : ndarray of shape [n, Q]
-    points : ndarray of shape [p, Q]
-        A landmark that no row is nearest to stays where it is.
+    A landmark that no row is nearest to stays where it is.
     """
     for _ in range(_SETTLING_STEPS):
         norms = np.einsum("ij,ij->i", points, points)
@@ -296,15 +282,9 @@ def settled(framed: Floats, points: Floats) -> Floats:
 def largest_distance(profiles: NDArray[Any], frame: Frame, points: Floats) -> float:
     """Return the population's largest distance, found without comparing all pairs.
 
-    From each landmark go to the client that is farthest from it, from the most distant of those
-    again, and so on until the distance stops growing. The result is never too large.
-
-    Parameters
-    ----------
-    profiles : ndarray of shape [C, Q]
-    frame : Frame
-    points : ndarray of shape [p, Q]
-        Where to start, in the frame.
+    From each landmark in `points` [p, Q] go to the client in `profiles` [C, Q] farthest from it,
+    from the most distant of those again, and so on until the distance stops growing. The result is
+    never too large.
     """
     sources, largest = points, 0.0
     for _ in range(_SWEEPS):
@@ -354,14 +334,8 @@ def low_rank_spectrum(
 ) -> Spectrum:
     """Return the spectrum of Φ J G J Φᵀ.
 
-    Parameters
-    ----------
-    features : ndarray of shape [a, r]
-        Φ of the clients that can be drawn.
-    signs : ndarray of shape [r]
-        The diagonal of J.
-    population_gram : ndarray of shape [r, r], optional
-        G, the Gram matrix of all clients; that of `features` when not given.
+    Φ is `features` [a, r] of the clients that can be drawn, J has the diagonal `signs` [r], and G
+    [r, r] is the Gram matrix of all clients; that of `features` when not given.
     """
     if features.ndim != 2 or features.shape[1] != signs.size:
         raise InvalidInputError(

@@ -58,16 +58,10 @@ class Spectrum:
 
     @classmethod
     def from_singular(cls, values: Floats, vectors: Floats, tolerance: float) -> Spectrum:
-        """Return the spectrum of SᵀS from the singular values of S.
+        """Return the spectrum of SᵀS from the singular values [r] of S, in any order.
 
-        Parameters
-        ----------
-        values : ndarray of shape [r]
-            Not negative, in any order.
-        vectors : ndarray of shape [r, C]
-            The right singular vectors, one per row.
-        tolerance : float
-            Values up to this share of the largest count as zero.
+        `vectors` [r, C] are the right singular vectors. Values up to `tolerance` times the largest
+        count as zero.
         """
         order = np.argsort(values)[::-1]
         order = order[values[order] > tolerance * values.max()]
@@ -97,17 +91,7 @@ class Spectrum:
         return steps.ravel()
 
     def propose(self, vectors: Indices, rng: np.random.Generator) -> Indices:
-        """Return one item for each eigenvector, drawn from its squared entries.
-
-        Parameters
-        ----------
-        vectors : ndarray of shape [m]
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        ndarray of shape [m]
-        """
+        """Return one item for each of the eigenvectors [m], drawn from its squared entries: [m]."""
         blocks = -(-self.items // BLOCK)
         uniform = rng.random((2, vectors.size))
         found = self._steps.searchsorted(vectors + uniform[0], side="right")
@@ -131,18 +115,8 @@ def choose_eigenvectors(table: Floats, rng: np.random.Generator, draws: int) -> 
 
     Given that l more are needed among the first n, the largest index taken is at most j with
     probability e_l(λ_1..λ_j) / e_l(λ_1..λ_n): one sorted search per degree, for all draws at once.
-
-    Parameters
-    ----------
-    table : ndarray of shape [k + 1, r + 1]
-        `log_elementary` of the eigenvalues.
-    rng : numpy.random.Generator
-    draws : int
-
-    Returns
-    -------
-    ndarray of shape [draws, k]
-        Ascending indices below r.
+    `table` [k + 1, r + 1] is `log_elementary` of the eigenvalues; the result is ascending indices
+    below r, [draws, k].
     """
     k, last = table.shape[0] - 1, table.shape[1] - 1
     chosen = np.empty((draws, k), dtype=np.int64)
@@ -156,19 +130,9 @@ def choose_eigenvectors(table: Floats, rng: np.random.Generator, draws: int) -> 
 
 
 def choose_items(spectrum: Spectrum, chosen: Indices, rng: np.random.Generator) -> Indices:
-    """Draw k items from the projection process of each row of chosen eigenvectors.
+    """Draw k items from the projection process of each row of `chosen` eigenvectors [n, k].
 
-    Parameters
-    ----------
-    spectrum : Spectrum
-    chosen : ndarray of shape [n, k]
-        Indices of eigenvectors, distinct in each row.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray of shape [n, k]
-        Distinct items in each row, in the order in which they were taken.
+    The items [n, k] of a row are distinct, in the order in which they were taken.
     """
     draws, k = chosen.shape
     if k == 0:
@@ -311,14 +275,8 @@ class _Draws:
 def finish_by_scan(rows: Floats, taken: Indices, count: int, rng: np.random.Generator) -> None:
     """Complete one draw by looking at every item, whatever rounding has done to the rows.
 
-    Parameters
-    ----------
-    rows : ndarray of shape [C, k]
-        Every item's entries in the chosen eigenvectors.
-    taken : ndarray of shape [k]
-        The first `count` entries are items; the others are filled in place.
-    count : int
-    rng : numpy.random.Generator
+    `rows` [C, k] are every item's entries in the chosen eigenvectors. Of `taken` [k] the first
+    `count` are items; the others are filled in place.
     """
     for position in range(count, taken.size):
         basis = np.linalg.qr(rows[taken[:position]].T)[0]

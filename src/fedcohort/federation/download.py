@@ -25,29 +25,10 @@ from fedcohort.federation.transfer import Progress, SourceError, receive
 
 
 def ensure(source: Source, *, progress: Progress | None = None, timeout: float = 30.0) -> Path:
-    """Make sure that a data set's files are on this machine, and verified.
+    """Make sure that a data set's files are on this machine, and verified; see `datasets.fetch`.
 
-    Parameters
-    ----------
-    source : Source
-        The files, and where to get them from.
-    progress : callable, optional
-        Told (file name, bytes done, bytes in all or None) as bytes arrive.
-    timeout : float, default 30
-        Seconds without a byte after which a mirror is given up.
-
-    Returns
-    -------
-    Path
-        The folder with the files: one that was found (see `sources.locate`), or the user cache.
-        Damaged files in the user cache are replaced.
-
-    Raises
-    ------
-    CorruptFileError
-        When a file outside the user cache is damaged.
-    DownloadError
-        When no source delivers.
+    The folder returned is one that was found (see `sources.locate`), or the user cache. Damaged
+    files in the user cache are replaced.
     """
     found = locate(source)
     cache = user_cache() / source.name

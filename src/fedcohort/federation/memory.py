@@ -13,11 +13,6 @@ def check_fits(path: str | Path, needed: int) -> None:
     """Refuse data that unfold to more bytes than this machine has to spare.
 
     ``FEDCOHORT_MAX_BYTES`` sets another limit, for those who mean it.
-
-    Raises
-    ------
-    InvalidInputError
-        When `needed` is more than the limit, or the setting is no number.
     """
     chosen = os.environ.get(SETTING)
     if chosen is not None and not chosen.isdigit():

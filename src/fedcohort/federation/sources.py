@@ -157,20 +157,10 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def read_verified(path: Path, source: Source) -> bytes:
-    """Return a file's unpacked content, having checked it.
+    """Return a file's unpacked content, having checked it against the data set's checksum.
 
-    Parameters
-    ----------
-    path : Path
-        One of the data set's files: unpacked, packed with gzip (``.gz``), or still under the
-        name of a download (``.gz.part``).
-    source : Source
-        The data set, which knows the checksum.
-
-    Raises
-    ------
-    CorruptFileError
-        When the file cannot be unpacked or has another content.
+    The file may be unpacked, packed with gzip (``.gz``), or still under the name of a download
+    (``.gz.part``). Raises `CorruptFileError` when it cannot be unpacked or has another content.
     """
     file = path.name.removesuffix(".part")
     if path.is_relative_to(user_cache()):

@@ -32,16 +32,8 @@ def arrays_of(
 ) -> dict[str, npt.NDArray[Any]]:
     """Return ``x``, ``y`` and, if there, ``client``, each with `suffix` added to its name.
 
-    Parameters
-    ----------
-    path : str or Path
-        What errors speak of.
-    columns : sequence of str
-        The names of all columns.
-    column : callable
-        Returns a column's values: an array, or one value for each row.
-    suffix : str
-        ``"_test"`` for a table of test samples.
+    ``column(name)`` returns a column's values: an array, or one value for each row. The suffix of a
+    table of test samples is ``"_test"``.
     """
     target = _first(TARGET_COLUMNS, columns)
     client = _first(CLIENT_COLUMNS, columns)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections import Counter
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
@@ -21,26 +20,14 @@ from fedcohort.selection import Need, Selector
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """When a round may begin.
+    """When a round may begin: settings of `CohortStrategy`, and what follows from them.
 
     Attributes
     ----------
     introduce : bool
         Whether new nodes are asked for a name, a size and what the selector needs.
-    cohort, min_cohort : int
-        Clients that a round wants, and how many it cannot begin without.
-    min_clients : int
-        Clients that the first round waits for.
-    query_deadline : float
-        Seconds that a round waits for introductions.
-    patience : float
-        Seconds that a round waits for clients in all.
     settle : float
         Seconds after which the first round begins with fewer than `min_clients`.
-    forget_after : int, optional
-        Rounds after which a client that is gone is forgotten.
-    limits : Limits
-        What a client may send.
     """
 
     introduce: bool
@@ -75,21 +62,11 @@ class Enrolment:
         return self.admission.members
 
     def gather(self, grid: Grid, round_: int, model: ArrayRecord) -> list[int]:
-        """Return the clients that can train now, waiting for enough of them.
+        """Return the clients that can train now in round `round_`, waiting for enough of them.
 
-        Parameters
-        ----------
-        grid : Grid
-            Where the nodes are.
-        round_ : int
-            The round that is about to begin.
-        model : ArrayRecord
-            The model that profiles are measured with, the same for early and late clients.
-
-        Raises
-        ------
-        TooFewClientsError
-            When there are fewer than the minimum cohort for longer than the patience.
+        Profiles are measured with `model`, the same for early and late clients. Raises
+        `TooFewClientsError` when there are fewer than the minimum cohort for longer than the
+        patience.
         """
         start, first = time.monotonic(), not self._began
         rules = self._rules
@@ -131,9 +108,7 @@ class Enrolment:
     def _complain(self, here: int, wanted: int, connected: set[int], *, over: bool) -> None:
         """Say at once what a round waits for; raise when waiting is over, or without a point."""
         rules, refusals = self._rules, self.admission.refusals
-        reasons = "; ".join(
-            f"{reason} ({count})" for reason, count in Counter(refusals.values()).most_common(3)
-        )
+        reasons = self.admission.reasons()
         if len(refusals) >= max(rules.min_cohort, len(connected)):
             raise TooFewClientsError(
                 f"All {len(connected)} connected nodes were refused: {reasons}. Mend the ClientApp;"

@@ -78,23 +78,9 @@ def introduction_content(
 def read_introduction(
     content: RecordDict, wants: Iterable[Need], limits: Limits, *, expected: Mapping[Need, int]
 ) -> Introduction:
-    """Read a client's answer to the profile query.
+    """Read a client's answer to the profile query, or raise `RefusedReplyError`.
 
-    Parameters
-    ----------
-    content : RecordDict
-        What it sent.
-    wants : iterable of Need
-        What it was asked for.
-    limits : Limits
-        What is accepted.
-    expected : dict of int
-        The length that vectors must have, where other clients have settled it.
-
-    Raises
-    ------
-    RefusedReplyError
-        When something is missing, or nonsense.
+    `expected` has the length that vectors must have, where other clients have settled it.
     """
     arrays = content.get(VECTORS)
     vectors: dict[Need, NDArray[Any]] = {}

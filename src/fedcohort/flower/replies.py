@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fedcohort.adapters.introductions import Limits, check_values, finite
+from fedcohort.adapters.rounds import ClientUpdate
 from fedcohort.errors import RefusedReplyError
 from fedcohort.flower.arrays import read_array
 
@@ -18,8 +19,8 @@ _NUMBERS = "fiub"
 _Item = TypeVar("_Item")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Update:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Update(ClientUpdate):
     """A usable reply from one client.
 
     Attributes
@@ -28,19 +29,10 @@ class Update:
         Whose it is.
     reply : flwr.app.Message
         The reply itself, for the wrapped strategy.
-    seconds : float
-        From sending the message to hearing the reply.
-    loss : float, optional
-        The mean loss that the client saw in training, if it told.
-    change : float32 [d], optional
-        Local minus global parameters, if the selector needs them.
     """
 
     client: int
     reply: Message
-    seconds: float
-    loss: float | None
-    change: NDArray[np.float32] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +70,7 @@ class ReplyReader:
             parts = self._checked(records[0], sent)
             change = _change(parts, sent) if self.changes else None
         loss = next((finite(metrics[key]) for key in self.loss_keys if key in metrics), None)
-        return Update(client, reply, seconds, loss, change)
+        return Update(client=client, reply=reply, seconds=seconds, loss=loss, change=change)
 
     def metrics(self, content: RecordDict) -> MetricRecord:
         """Return the one metric record of a reply, with a weight that can be divided by."""

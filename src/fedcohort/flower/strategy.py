@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedcohort.adapters.admission import guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
-from fedcohort.adapters.introductions import VECTOR_NEEDS, Limits
-from fedcohort.adapters.members import Members
+from fedcohort.adapters.introductions import Limits
 from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.rounds import changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
 from fedcohort.flower.enrolment import Enrolment, Rules
@@ -26,7 +26,7 @@ from fedcohort.flower.log import log, reason_of
 from fedcohort.flower.mailbox import Letter, Mailbox
 from fedcohort.flower.protocol import LOSS_QUERY, PROFILE_QUERY, query_content, read_loss
 from fedcohort.flower.replies import ReplyReader, alike
-from fedcohort.flower.rounds import Round, changes_of
+from fedcohort.flower.rounds import Round
 from fedcohort.flower.secure import MaskedRound, SecureAggregation
 from fedcohort.flower.starting import own_start, quiet_until, woven
 from fedcohort.flower.state import arrays_of, record_of, restore_strategy, strategy_state
@@ -281,9 +281,11 @@ class CohortStrategy(Strategy):
         for reply in replies:
             current.hear(reply)
         updates = current.finish()
-        tell(self._selector, current.outcome(updates), server_round, self.loss_keys, log)
+        used = {update.client: update for update in updates}
+        outcome = current.outcome(sorted(current.clients.values()), used)
+        tell(self._selector, outcome, server_round, self.loss_keys, log)
         self._enrolment.admission.name_suspects()
-        self.history.append(current.summary(updates))
+        self.history.append(current.summary(list(used)))
         arrays, metrics = None, None
         least = min(self._least, current.wanted)
         if len(updates) >= least:
@@ -315,7 +317,7 @@ class CohortStrategy(Strategy):
         trained = [client for node, client in current.clients.items() if node in masked.nodes]
         ids = np.array(sorted(current.clients.values()), np.int64)
         self._selector.observe(Outcome(ids, np.isin(ids, trained)))
-        self.history.append(current.summary_of(trained))
+        self.history.append(current.summary(trained))
         arrays: ArrayRecord | None = None
         metrics: MetricRecord | None = None
         if masked.arrays is not None and len(trained) >= min(self._least, current.wanted):
@@ -452,10 +454,10 @@ class CohortStrategy(Strategy):
             cohort=chosen,
             wanted=min(self.cohort, len(clients)),
             arrays=arrays,
-            messages=[],
             clients=clients,
             reader=self._reader,
             name=members.name,
+            log=log,
         )
 
     def _address(self, grid: Grid, current: Round, config: ConfigRecord) -> list[Message]:
@@ -538,14 +540,7 @@ class CohortStrategy(Strategy):
 
     def _save(self, number: int, arrays: ArrayRecord) -> None:
         assert self._first_model is not None
-        admission = self._enrolment.admission
-        parts = {
-            "selector": self._selector.state(),
-            "members": admission.members.save(),
-            "sizes": admission.sizes.save(),
-            "strategy": strategy_state(self.inner),
-            "lengths": {need.value: np.array(n) for need, n in admission.lengths.items()},
-        }
+        parts = self._enrolment.admission.save() | {"strategy": strategy_state(self.inner)}
         Checkpoint(
             number, self._selector.name, arrays_of(arrays), arrays_of(self._first_model), parts
         ).save(Path(str(self.checkpoint)))
@@ -558,12 +553,7 @@ class CohortStrategy(Strategy):
             return initial
         shapes = {name: tuple(array.shape) for name, array in initial.items()}
         saved.check(self._selector.name, shapes, path)
-        self._selector.restore(saved.parts["selector"])
-        admission = self._enrolment.admission
-        needs = {need.value: need for need in VECTOR_NEEDS}
-        admission.members = Members.load(saved.parts["members"])
-        admission.sizes.load(saved.parts["sizes"])
-        admission.lengths = {needs[n]: int(length) for n, length in saved.parts["lengths"].items()}
+        self._enrolment.admission.load(saved.parts)
         restore_strategy(self.inner, saved.parts["strategy"])
         self._first_model = record_of(saved.first_model)
         self._done = saved.round

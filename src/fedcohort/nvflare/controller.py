@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from fedcohort.adapters.admission import Admission, guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
-from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction, Limits, finite
-from fedcohort.adapters.members import Members, Node
+from fedcohort.adapters.introductions import Introduction, Limits, finite
+from fedcohort.adapters.members import Node
 from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.rounds import ClientUpdate, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
 from fedcohort.nvflare.messages import (
@@ -32,8 +33,8 @@ from fedcohort.nvflare.messages import (
     read_introduction,
     read_loss,
 )
-from fedcohort.nvflare.rounds import CohortRound, SiteUpdate
-from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
+from fedcohort.nvflare.rounds import SiteRound
+from fedcohort.parameters import Check, Interval, OneOf, Optional, check_value
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Selector, make_selector
 from fedcohort.selection.sizes import GROWTH, LARGEST
@@ -47,22 +48,16 @@ _COUNT = Interval(1, integral=True)
 _SECONDS = Interval(1, integral=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What a job can set, checked when it is made; see `CohortSelection`."""
-
-    selector: str = "dp3s"
-    seed: int = parameter(0, Interval(0, 2**63 - 1, integral=True))
-    deadline: int = parameter(600, _SECONDS)
-    query_deadline: int = parameter(60, _SECONDS)
-    min_cohort: int = parameter(1, _COUNT)
-    guard: str = parameter("profiles", OneOf("profiles", "off"))
-    largest_size: float | None = parameter(LARGEST, Optional(Interval(1)))
-    size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
-    checkpoint: str = ""
-
-    def __post_init__(self) -> None:
-        check_parameters(self, "CohortSelection")
+# What a job's settings are checked for when it is made.
+_CHECKS: dict[str, Check] = {
+    "seed": Interval(0, 2**63 - 1, integral=True),
+    "deadline": _SECONDS,
+    "query_deadline": _SECONDS,
+    "min_cohort": _COUNT,
+    "guard": OneOf("profiles", "off"),
+    "largest_size": Optional(Interval(1)),
+    "size_growth": Optional(Interval(1)),
+}
 
 
 class CohortSelection:
@@ -127,8 +122,8 @@ class CohortSelection:
         self.largest_size = largest_size
         self.size_growth = size_growth
         self.checkpoint = checkpoint
-        fields = dataclasses.fields(Settings)
-        Settings(**{field.name: getattr(self, field.name) for field in fields})
+        for name, check in _CHECKS.items():
+            check_value(name, getattr(self, name), check, "CohortSelection")
         self._chooser: Selector = make_selector(selector)
         if min_cohort > self.num_clients:
             raise InvalidParameterError(
@@ -138,11 +133,12 @@ class CohortSelection:
         guarded(selector, self._chooser, guard)
         self._admission = Admission(self._chooser, SizeRule(largest_size, size_growth), log)
         self._introduces = introduces(self._chooser)
+        self._needs_updates = Need.UPDATE in self._chooser.needs
         self._limits = Limits()
         self.history: list[RoundSummary] = []
         self._first_model: dict[str, NDArray[Any]] = {}
         self._params: Params = {}
-        self._round: CohortRound | None = None
+        self._round: SiteRound | None = None
         self._misses: Counter[int] = Counter()
         self._away_until: dict[int, int] = {}
 
@@ -236,11 +232,11 @@ class CohortSelection:
                 len(current.updates),
                 least,
             )
-        outcome = current.outcome(changes=Need.UPDATE in self._chooser.needs)
+        outcome = current.outcome(current.clients, current.updates)
         tell(self._chooser, outcome, current.number, LOSS_KEYS, log)
         self._admission.name_suspects()
         self._note_absent(current)
-        self._note(current.summary())
+        self._note(current.summary(sorted(current.updates)))
         self._params = model.params
         self._save(current.number, model.params)
         return model
@@ -293,8 +289,7 @@ class CohortSelection:
         if len(present) < self.min_cohort:
             present = there
         if len(present) < max(1, self.min_cohort):
-            reasons = Counter(self._admission.refusals.values()).most_common(3)
-            said = "; ".join(f"{reason} ({count})" for reason, count in reasons) or "none refused"
+            said = self._admission.reasons() or "none refused"
             raise TooFewClientsError(
                 f"{len(present)} of the {len(connected)} connected sites can train, and a round"
                 f" needs {max(1, self.min_cohort)} ({said}): mend the sites' executors, or lower"
@@ -302,7 +297,7 @@ class CohortSelection:
             )
         return present
 
-    def _note_absent(self, current: CohortRound) -> None:
+    def _note_absent(self, current: SiteRound) -> None:
         """Leave silent clients out for longer each time, until they answer."""
         for client in current.clients:
             if client in current.updates:
@@ -327,8 +322,8 @@ class CohortSelection:
             )
             self.send_model_and_wait(getattr(self, "task_name", "train"), model, sites)
             asked, self._round = self._round, None
-            if asked is not None and asked.updates:
-                changes = np.stack([update.change for update in asked.updates.values()])
+            changes = None if asked is None else changes_of(list(asked.updates.values()))
+            if asked is not None and changes is not None:
                 self._chooser.tell(Need.UPDATE, list(asked.updates), changes)
         else:
             raise InvalidParameterError(
@@ -352,8 +347,8 @@ class CohortSelection:
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _new_round(self, number: int, cohort: Cohort) -> CohortRound:
-        return CohortRound(number, cohort, self._admission.members.name)
+    def _new_round(self, number: int, cohort: Cohort) -> SiteRound:
+        return SiteRound(number=number, cohort=cohort, name=self._admission.members.name, log=log)
 
     def _usable(self, result: FLModel) -> bool:
         """Read one result of the round, and set what it weighs."""
@@ -366,19 +361,16 @@ class CohortSelection:
             metrics = result.metrics or {}
             loss = next((finite(metrics[key]) for key in LOSS_KEYS if key in metrics), None)
             result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
-            current.updates[client] = SiteUpdate(loss, change, time.monotonic() - current.began)
-        except RefusedReplyError as refusal:
-            current.failures[client] = str(refusal)
-            log.warning(
-                "Client %r is left out of round %d: %s.",
-                current.name(client),
-                current.number,
-                refusal,
+            seconds = time.monotonic() - current.began
+            current.updates[client] = ClientUpdate(
+                seconds=seconds, loss=loss, change=change if self._needs_updates else None
             )
+        except RefusedReplyError as refusal:
+            current.fail(client, str(refusal))
             return False
         return True
 
-    def _weight(self, client: int, current: CohortRound, result: FLModel) -> float:
+    def _weight(self, client: int, current: SiteRound, result: FLModel) -> float:
         """Return what an update weighs: by the selector, or by what clients claim in training.
 
         A selector that needs nothing of clients knows no sizes; then the steps that NVFlare weighs
@@ -402,13 +394,7 @@ class CohortSelection:
     def _save(self, number: int, params: Params) -> None:
         if not self.checkpoint:
             return
-        admission = self._admission
-        parts = {
-            "selector": self._chooser.state(),
-            "members": admission.members.save(),
-            "sizes": admission.sizes.save(),
-            "lengths": {need.value: np.array(n) for need, n in admission.lengths.items()},
-        }
+        parts = self._admission.save()
         model = {name: np.asarray(values) for name, values in params.items()}
         Checkpoint(number, self._chooser.name, model, self._first_model, parts).save(
             Path(self.checkpoint)
@@ -420,12 +406,7 @@ class CohortSelection:
             return
         shapes = {name: values.shape for name, values in self._first_model.items()}
         saved.check(self._chooser.name, shapes, Path(self.checkpoint))
-        self._chooser.restore(saved.parts["selector"])
-        admission = self._admission
-        needs: Mapping[str, Need] = {need.value: need for need in VECTOR_NEEDS}
-        admission.members = Members.load(saved.parts["members"])
-        admission.sizes.load(saved.parts["sizes"])
-        admission.lengths = {needs[n]: int(length) for n, length in saved.parts["lengths"].items()}
+        self._admission.load(saved.parts)
         self._first_model = saved.first_model
         self.model.params = {
             name: _like(self._params[name], values) for name, values in saved.model.items()

@@ -27,19 +27,9 @@ def affordable_passes(seed: int, round_: int, clients: NDArray[np.int64]) -> NDA
 def completed_passes(
     tasks: NDArray[np.float64], afforded: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what clients complete of their tasks.
+    """Return what clients complete [m] of their easy and hard `tasks` [m, 2].
 
-    Parameters
-    ----------
-    tasks : float64 [m, 2]
-        The easy and the hard task.
-    afforded : float64 [m]
-        What each client can do.
-
-    Returns
-    -------
-    float64 [m]
-        The hard task where it can be afforded, else the easy one, else 0: dropped out.
+    The hard task where it can be `afforded` [m], else the easy one, else 0: dropped out.
     """
     easy, hard = tasks.T
     return np.where(afforded >= hard, hard, np.where(afforded >= easy, easy, 0.0))

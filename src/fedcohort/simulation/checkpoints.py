@@ -18,17 +18,7 @@ FOLDER = "checkpoints"
 
 
 def write_checkpoint(folder: Path, group: str, states: Sequence[RunState]) -> None:
-    """Write where a group's runs stand, all at the same round.
-
-    Parameters
-    ----------
-    folder : Path
-        The store's.
-    group : str
-        The group's name.
-    states : sequence of (round, arrays)
-        One per run, in the group's order.
-    """
+    """Write where a group's runs stand, all at the same round: one state per run, in order."""
     arrays: dict[str, Any] = {
         f"{place}/{name}": values
         for place, (_, state) in enumerate(states)

@@ -204,16 +204,8 @@ class Claims:
     ) -> None:
         """Save rounds of a group and where it resumes from, all or nothing.
 
-        Parameters
-        ----------
-        claim : Claim
-            The group.
-        records : dict of RoundRecord lists
-            New rounds by run, the same ones of each.
-        states : sequence of (round, arrays)
-            Where each run stands; empty when the group is finished, which also ends the claim.
-        seconds : float
-            Time the rounds took.
+        `records` are new rounds by run, the same ones of each, which took `seconds`. Without
+        `states` the group is finished, which also ends the claim.
         """
         folder = self.store.folder
         round_ = next(iter(records.values()))[-1].round

@@ -74,14 +74,8 @@ class GroupTraining:
     ) -> Chunk:
         """Do at least one round, and more until some seconds are over.
 
-        Parameters
-        ----------
-        seconds : float
-            When to come back.
-        heard : callable
-            Hears every round that is done.
-        stop : callable
-            Asked after every round; True comes back at once.
+        `heard` hears every round that is done; `stop` is asked after every round, and True comes
+        back at once.
         """
         lockstep = self._lockstep
         until = time.monotonic() + seconds

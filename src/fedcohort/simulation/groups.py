@@ -103,12 +103,7 @@ def groups_of(store: Store, configs: Iterable[RunConfig]) -> frozenset[str]:
 def group_states(store: Store, live: Mapping[str, int] = _NOBODY) -> list[GroupState]:
     """Return all groups in the order they are taken.
 
-    Parameters
-    ----------
-    store : Store
-        Where they are.
-    live : dict of int
-        Rounds that this process has done of its own groups, by name: more than the store knows.
+    `live` has the rounds that this process has done of its own groups: more than the store knows.
     """
     query = (
         "SELECT grp, groups.runs, rounds, shape, cost, groups.round, seconds,"

@@ -16,15 +16,7 @@ FOLDER = "models"
 
 
 def keep_models(folder: Path, models: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
-    """Write models, each whole or not at all.
-
-    Parameters
-    ----------
-    folder : Path
-        The store's.
-    models : dict of dict of arrays
-        Parameters by name, by run.
-    """
+    """Write models, each whole or not at all: by run, parameters by name."""
     for run, parameters in models.items():
         with replace_file(folder / FOLDER / f"{run}.npz", RESUME) as file:
             np.savez(file, allow_pickle=False, **parameters)

@@ -36,18 +36,7 @@ _MOST_METRICS = 1000
 
 @contextlib.contextmanager
 def open_logs(targets: Sequence[str]) -> Iterator[Log]:
-    """Open what rounds are logged to.
-
-    Parameters
-    ----------
-    targets : sequence of str
-        ``tensorboard:FOLDER`` or ``mlflow:URI``.
-
-    Yields
-    ------
-    Log
-        What is called after every save.
-    """
+    """Open what rounds are logged to after every save: ``tensorboard:FOLDER`` or ``mlflow:URI``."""
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context(_open(target)) for target in targets]
 

@@ -16,17 +16,10 @@ class Merged:
 
 
 def merge(store: Store, folder: str | Path) -> Merged:
-    """Take the finished runs of another folder over, in one transaction.
+    """Take the finished runs of another folder over, in one transaction; it is not changed.
 
     Groups that are finished there are finished here; of a group that was packed differently here,
     the runs come and the group is done when all of its runs are.
-
-    Parameters
-    ----------
-    store : Store
-        Where they go.
-    folder : path-like
-        Where they are; it is not changed.
     """
     if (Path(folder) / FILE_NAME).resolve() == store.path.resolve():
         raise StoreError(f"{str(folder)!r} cannot be merged into itself.")

@@ -60,15 +60,7 @@ def lockstep_groups(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
 def packer(
     materials: Materials, device: torch.device
 ) -> Callable[[Sequence[RunConfig]], list[Pack]]:
-    """Return the function that packs runs for a device.
-
-    Parameters
-    ----------
-    materials : Materials
-        What runs start from.
-    device : torch.device
-        Where groups will train; its memory limits their size.
-    """
+    """Return the function that packs runs for a device, whose memory limits the size of groups."""
     memory = _memory(device) * _SHARE_OF_MEMORY
 
     def pack(configs: Sequence[RunConfig]) -> list[Pack]:

@@ -7,12 +7,15 @@ function of the study and not of what is left.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fedcohort.simulation.checkpoints import drop_checkpoints
-from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import Study
+
+_ALL_BUT_SEED = [name for name in SETTINGS if name != "seed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +42,9 @@ class Entered:
 def enter_study(
     store: Store, study: Study, pack: Callable[[Sequence[RunConfig]], Sequence[Pack]]
 ) -> Entered:
-    """Enter a study: gather the runs that are not in the store yet into groups.
+    """Enter a study: gather the runs that are not in the store yet into groups by `pack`.
 
-    Parameters
-    ----------
-    store : Store
-        Where it is entered.
-    study : Study
-        What is to be done. One of the same name and another text is replaced: its runs stay.
-    pack : callable
-        Gathers runs into groups.
+    A study of the same name and another text is replaced: its runs stay.
     """
     db = store.db
     named = {config.key for config in study.configs}
@@ -90,10 +86,11 @@ def _add_groups(store: Store, configs: Sequence[RunConfig], packs: Sequence[Pack
         for table in ("members", "groups")
     )
     places = {config: member + i for i, config in enumerate(configs)}
-    lowest: dict[RunConfig, int] = {}
-    for config in configs:
-        setting = dataclasses.replace(config, seed=0)
-        lowest[setting] = min(config.seed, lowest.get(setting, config.seed))
+    # Reports show the profiles of the first seed; those of all seeds would be most of the file.
+    first: dict[tuple[Any, ...], RunConfig] = {}
+    for config in sorted(configs, key=lambda config: config.seed):
+        first.setdefault(tuple(getattr(config, name) for name in _ALL_BUT_SEED), config)
+    profiled = {config.key for config in first.values()}
     for place, pack in enumerate(packs, start=group):
         keys = "".join(config.key for config in pack.configs)
         name = hashlib.sha256(keys.encode()).hexdigest()[:16]
@@ -103,13 +100,8 @@ def _add_groups(store: Store, configs: Sequence[RunConfig], packs: Sequence[Pack
             (name, place, shared.rounds, len(pack.configs), shared.lockstep_key(), pack.cost),
         )
         for seat, config in enumerate(pack.configs):
-            # Reports show the profiles of the first seed; those of all seeds would be most of the
-            # file.
-            profiled = config.seed == lowest[dataclasses.replace(config, seed=0)]
-            db.execute(
-                "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)",
-                (config.key, places[config], config.to_json(), profiled, name, seat),
-            )
+            own = config.key, places[config], config.to_json(), config.key in profiled
+            db.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", (*own, name, seat))
 
 
 def _keys(store: Store, query: str, *values: str) -> set[str]:

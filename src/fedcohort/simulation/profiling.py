@@ -32,16 +32,8 @@ def client_profiles(
 ) -> NDArray[np.float32]:
     """Return what each client sends once, float32 [C, Q].
 
-    Parameters
-    ----------
-    config : RunConfig
-        Says what a profile is.
-    first : LocalProblem
-        The model with its first weights, the data and the local work; its jobs are not looked at.
-    federation : Federation
-        Who holds what.
-    trainer : Trainer
-        Does the local training that representative gradients are read from.
+    `first` is the model with its first weights, the data and the local work; its jobs are not
+    looked at. `trainer` does the local training that representative gradients are read from.
     """
     model, (x, y) = first.model.eval(), first.data
     samples = torch.from_numpy(federation.partition.indices).to(x.device)

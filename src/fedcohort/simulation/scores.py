@@ -11,14 +11,7 @@ def score_of(facts: Mapping[str, Any]) -> str:
 
 
 def score_column(part: str, score: str) -> str:
-    """Return what the column of a score is called.
-
-    Parameters
-    ----------
-    part : str
-        What it was measured on: ``train``, ``test``, or more words before them.
-    score : str
-        As in a run's facts.
+    """Return what the column of a score is called; `part` is ``train`` or ``test``, or ends so.
 
     Examples
     --------

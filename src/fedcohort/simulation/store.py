@@ -221,17 +221,10 @@ class Store:
     def begin(
         self, config: RunConfig, facts: Mapping[str, Any], federation: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Enter a run.
+        """Enter a run, with what else is worth knowing: model size, device.
 
-        Parameters
-        ----------
-        config : RunConfig
-            What is run.
-        facts : dict
-            What else is worth knowing: model size, device.
-        federation : dict of arrays
-            Who holds what, shared by all runs of one `RunConfig.federation_key`:
-            ``label_counts`` [C, N] and, if some selector needed them, ``profiles`` [C, Q].
+        The federation is shared by all runs of one `RunConfig.federation_key`: ``label_counts``
+        [C, N] and, if some selector needed them, ``profiles`` [C, Q].
         """
         known = self._federation(config.federation_key)
         with self.transaction():
@@ -252,15 +245,7 @@ class Store:
             )
 
     def save(self, records: Mapping[str, Iterable[RoundRecord]], *, done: bool = False) -> None:
-        """Write rounds in one transaction.
-
-        Parameters
-        ----------
-        records : dict of RoundRecord lists
-            New rounds by run.
-        done : bool
-            Whether these runs are finished.
-        """
+        """Write new rounds by run in one transaction; `done` says that these runs are finished."""
         marks = ", ".join("?" for _ in range(len(_FIELDS) + 1))
         insert = f"INSERT OR REPLACE INTO rounds (run, {', '.join(_FIELDS)}) VALUES ({marks})"
         with self.transaction():

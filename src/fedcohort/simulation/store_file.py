@@ -48,16 +48,9 @@ def create_store(path: Path, schema: str, version: int) -> None:
 
 
 def check_store(path: Path, schema: str, version: int) -> None:
-    """Refuse a file that is not a whole store of this format or an earlier one.
+    """Refuse a file that is not a whole store of this format or an earlier one; it is not changed.
 
-    Parameters
-    ----------
-    path : Path
-        The file, which is not changed.
-    schema : str
-        The statements that make the tables of the present format.
-    version : int
-        The present format.
+    `schema` has the statements that make the tables of the present format, `version`.
     """
     size = path.stat().st_size
     if size == 0:

@@ -139,22 +139,11 @@ def attend(
     dropout: float,
     deadline: float | None,
 ) -> Attendance:
-    """Say who of a cohort answers in time.
+    """Say who of a cohort `ids` [m] answers in time.
 
-    Parameters
-    ----------
-    seed, round_ : int
-        The run's seed, and the round.
-    ids : int64 [m]
-        Who was asked.
-    work : float64 [m]
-        What each is to do, in passes over an average client's data.
-    wanted : int
-        After so many answers the round ends.
-    spread, dropout : float
-        The speed spread, and the probability that a client never answers.
-    deadline : float, optional
-        When the round ends at the latest.
+    `work` [m] is what each is to do, in passes over an average client's data. The round ends after
+    `wanted` answers, or at the `deadline`; `spread` is that of speeds, and `dropout` the
+    probability that a client never answers.
     """
     durations, answers = work, np.ones(len(ids), bool)
     if spread == 0 and dropout == 0 and deadline is None and wanted >= len(ids):

@@ -9,11 +9,6 @@ from torch import Tensor
 from fedcohort.training.problem import Parameters
 from fedcohort.training.workers import in_workers
 
-Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""Moves one parameter [R, ...] of the global models: (values, local [M, ...], places int64 [R, k],
-mixing float32 [R, k], used bool [M]) → values + Σ mixing · (local[places] - values). What is not
-`used` has mixing 0; None says that everyone is used."""
-
 Aggregate = Callable[[Parameters, Parameters, Tensor, Tensor, Tensor], tuple[Parameters, Tensor]]
 """What `aggregate` does, by whatever means."""
 
@@ -28,7 +23,6 @@ def aggregate(
     slots: Tensor,
     weights: Tensor,
     trusted: Tensor,
-    move: Move | None = None,
 ) -> tuple[Parameters, Tensor]:
     """Move each global model by the weighted mean of its clients' updates.
 
@@ -45,8 +39,6 @@ def aggregate(
     trusted : bool [M]
         Who may count, and does if all of its model is finite. The others' weight goes to the rest
         of their cohort, in proportion; a global model of which nobody counts stays as it is.
-    move : Move, optional
-        How a parameter is moved; by default by PyTorch's operations.
 
     Returns
     -------
@@ -60,13 +52,12 @@ def aggregate(
     # A GPU would have to be waited for.
     everyone = used.device.type == "cpu" and bool(used.all())
     mixing = weights.float() if everyone else _mixing(slots, weights, used)
-    move = move or move_slotwise
     counted = None if everyone else used
 
     def moved(name: str) -> Tensor:
         # A worker does not inherit the mode of the thread that asks it.
         with torch.inference_mode():
-            return move(stacked[name], local[name], places, mixing, counted)
+            return _move(stacked[name], local[name], places, mixing, counted)
 
     values = sum(v.numel() for v in local.values())
     together = used.device.type == "cpu" and values > _FEW_VALUES
@@ -92,10 +83,13 @@ def _mixing(slots: Tensor, weights: Tensor, used: Tensor) -> Tensor:
     return (weights * counted * scale[:, None]).float()
 
 
-def move_slotwise(
+def _move(
     values: Tensor, local: Tensor, places: Tensor, mixing: Tensor, used: Tensor | None
 ) -> Tensor:
-    """Move one parameter of the global models; a `Move`."""
+    """Return one parameter [R, ...] of the global models + Σ mixing · (local[places] - values).
+
+    What is not `used` bool [M] has mixing 0; None says that everyone is used.
+    """
     flat = values.flatten(1)
     finite = local.flatten(1)
     if used is not None:

@@ -22,16 +22,9 @@ _WEIGHTS: dict[str, Callable[..., Tensor]] = {
 
 
 def initialise(model: nn.Module, scheme: str, seed: int) -> nn.Module:
-    """Draw the weights of all linear and convolutional layers anew; biases become 0.
+    """Draw the weights of all linear and convolutional layers anew, in place; biases become 0.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Changed in place and returned.
-    scheme : str
-        One of `INITIALISATIONS`; ``default`` leaves the model as it is.
-    seed : int
-        Seed of the draw.
+    `scheme` is one of `INITIALISATIONS`; ``default`` leaves the model as it is.
     """
     if scheme not in INITIALISATIONS:
         raise UnknownNameError("initialisation", scheme, INITIALISATIONS)

@@ -17,23 +17,10 @@ def prepare_inputs(
     standard: bool,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Return samples as a model is given them.
+    """Return samples [n, ...] as a model is given them: float32, or int64 [n, T] of tokens.
 
-    Parameters
-    ----------
-    values : array [n, ...]
-        Samples as the data set stores them.
-    dataset : Dataset
-        Says what they are.
-    standard : bool
-        Whether images and tables get mean 0 and variance 1, per channel or column, over the
-        training set.
-    device : torch.device
-        Where they go.
-
-    Returns
-    -------
-    float32 [n, ...], or int64 [n, T] of tokens
+    With `standard`, images and tables get mean 0 and variance 1, per channel or column, over the
+    training set.
     """
     given = torch.from_numpy(np.array(values)).to(device)
     moments = dataset.standardisation()

@@ -117,13 +117,12 @@ class Linear:
 Layer = Convolution | Linear
 
 
-def is_chain(model: nn.Module, input_shape: tuple[int, ...]) -> bool:
-    """Tell whether a model is a plain chain of known layers."""
+def find_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, ...] | None:
+    """Return the layers of a model, or None if it is not a plain chain of known ones."""
     try:
-        read_chain(model, input_shape)
+        return read_chain(model, input_shape)
     except NotAChainError:
-        return False
-    return True
+        return None
 
 
 def read_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, ...]:

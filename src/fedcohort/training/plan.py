@@ -45,16 +45,9 @@ class Plan:
 
 
 def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
-    """Lay out the batches of all jobs.
+    """Lay out the batches of all jobs, on the device of `pool`.
 
-    Parameters
-    ----------
-    jobs : Jobs
-        What to do.
-    pool : int64 [total]
-        Sample indices, client after client, on the device where the plan is wanted.
-    work : LocalWork
-        Gives the batch size.
+    The pool holds sample indices, int64 [total], client after client.
     """
     device = pool.device
     sizes = jobs.size.numpy()

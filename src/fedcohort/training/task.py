@@ -128,16 +128,9 @@ _TASKS = {
 
 
 def make_task(name: str, classes: int, loss: str | Losses = "auto") -> Task:
-    """Make a task.
+    """Make the task of a data set's kind of targets.
 
-    Parameters
-    ----------
-    name : str
-        The kind of targets, as a `Dataset` has it.
-    classes : int
-        Classes, labels, targets or tokens.
-    loss : str or callable
-        ``auto`` is the usual one; see `LOSSES`.
+    `classes` counts classes, labels, targets or tokens; the loss ``auto`` is the usual one.
     """
     usual, score = _TASKS[name]
     if isinstance(loss, str) and loss not in ("auto", *LOSSES):

@@ -10,6 +10,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,27 +24,14 @@ from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.work import Work
-from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.progress import progress_of
 from fedcohort.simulation.store import Store
 from fedcohort.training.workers import limit_workers, worker_count
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_END = 10.0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Orders:
-    """What a process is told: a `Work` that can travel."""
-
-    folder: Path
-    names: frozenset[str]
-    materials: Materials
-    device: str
-    deadline: float
-    logs: tuple[str, ...]
-    keep_models: bool
-    workers: int
+# What processes are told of a `Work`; its store they open themselves.
+_TRAVELS = ("names", "materials", "device", "deadline", "logs", "keep_models")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +56,10 @@ class Processes:
         """
         spawn = multiprocessing.get_context("spawn")
         stopped, failures = spawn.Event(), spawn.SimpleQueue()
-        orders = _orders(work, max(1, worker_count() // self.count))
+        threads = max(1, worker_count() // self.count)
+        given = work.store.folder, _orders(work), threads, stopped, failures
         crew = [
-            spawn.Process(target=_work, args=(orders, number, stopped, failures), daemon=True)
+            spawn.Process(target=_work, args=(number, *given), daemon=True)
             for number in range(self.count)
         ]
         for process in crew:
@@ -102,7 +91,7 @@ class Processes:
         return finished
 
 
-def _orders(work: Work, workers: int) -> _Orders:
+def _orders(work: Work) -> dict[str, Any]:
     """Return what travels of the work, and refuse what cannot."""
     try:
         pickle.dumps(work.materials)
@@ -111,16 +100,7 @@ def _orders(work: Work, workers: int) -> _Orders:
             f"Objects of yours cannot be sent to other processes ({error}): define them in a module"
             " that Python can import, or use one process."
         ) from error
-    return _Orders(
-        work.store.folder,
-        work.names,
-        work.materials,
-        work.device,
-        work.deadline,
-        work.logs,
-        work.keep_models,
-        workers,
-    )
+    return {name: getattr(work, name) for name in _TRAVELS}
 
 
 def _complain(crew: Sequence[SpawnProcess], failures: "SimpleQueue[str]") -> None:
@@ -135,29 +115,29 @@ def _complain(crew: Sequence[SpawnProcess], failures: "SimpleQueue[str]") -> Non
             )
 
 
-def _work(orders: _Orders, number: int, stopped: Event, failures: "SimpleQueue[str]") -> None:
+def _work(
+    number: int,
+    folder: Path,
+    orders: dict[str, Any],
+    threads: int,
+    stopped: Event,
+    failures: "SimpleQueue[str]",
+) -> None:
     """Be one of the processes."""
     # Ctrl-C reaches every process of a terminal; the parent says what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     show_warnings_as_lines()
     parent = multiprocessing.parent_process()
-    limit_workers(orders.workers)
+    limit_workers(threads)
+
+    def stop() -> bool:
+        return stopped.is_set() or not (parent and parent.is_alive())
+
     try:
-        if find_device(orders.device).type == "cuda":
+        if find_device(orders["device"]).type == "cuda":
             torch.cuda.set_device(number % torch.cuda.device_count())
-        with Store.existing(orders.folder) as store:
-            here(
-                Work(
-                    store,
-                    orders.names,
-                    orders.materials,
-                    orders.device,
-                    stop=lambda: stopped.is_set() or not (parent and parent.is_alive()),
-                    deadline=orders.deadline,
-                    logs=orders.logs,
-                    keep_models=orders.keep_models,
-                )
-            )
+        with Store.existing(folder) as store:
+            here(Work(store, stop=stop, **orders))
     except FedcohortError as error:
         failures.put(str(error))
         raise SystemExit(1) from None

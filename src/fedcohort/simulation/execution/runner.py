@@ -55,16 +55,7 @@ def prepare_study(
 ) -> PreparedStudy:
     """Load what a study needs, and refuse what cannot be done, before anything is written.
 
-    Parameters
-    ----------
-    study : Study
-        What to do.
-    parts : sequence of str
-        Parts to do now; all if empty.
-    device : {"auto", "cpu", "cuda"}
-        Where to train.
-    materials : Materials, optional
-        Objects that configurations name.
+    The parts to do now are all if none is named; `materials` has objects that configurations name.
     """
     materials = materials or Materials()
     where = device_for((study.only(parts) if parts else study).configs, device)

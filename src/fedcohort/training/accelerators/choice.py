@@ -41,17 +41,11 @@ class Accelerator(Protocol):
 
 
 def choose_trainer(problem: LocalProblem, precision: str) -> Trainer:
-    """Return the trainer of a model.
+    """Return the trainer of a model; the jobs and global models of the problem are not looked at.
 
     That depends on the model, the device, the task and the kind of local work alone: never on a
     timing, the load of the machine, the number of clients or runs, or what else is trained beside.
-
-    Parameters
-    ----------
-    problem : LocalProblem
-        What will be trained; its jobs and global models are not looked at.
-    precision : {"float32", "bfloat16"}
-        What is multiplied; the weights themselves are float32 always. A CPU has float32 alone.
+    The precision is what is multiplied; weights are float32 always, and a CPU has float32 alone.
     """
     for accelerator in _accelerators():
         if accelerator.takes(problem, precision):

@@ -7,9 +7,7 @@ from torch import nn
 pytest.importorskip("triton", reason="Triton, whose interpreter these tests use, is for Linux")
 
 from fedcohort.training.accelerators.triton_chain import models as fused_models
-from fedcohort.training.accelerators.triton_chain.averaging import move_fused
 from fedcohort.training.accelerators.triton_chain.models import FusedModels, bytes_per_model
-from fedcohort.training.aggregation import aggregate
 from fedcohort.training.architectures.cnn import PaperCNN, SmallCNN
 from fedcohort.training.architectures.mlp import MLP
 from fedcohort.training.layers import read_chain
@@ -110,23 +108,6 @@ def test_evaluation_agrees_with_the_loop_in_pieces_too(monkeypatch):
         accuracy, loss = FusedModels(layers, torch.float32).evaluate(model, stacked, data, TASK)
         assert accuracy.tolist() == expected[0].tolist()
         assert loss.tolist() == pytest.approx(expected[1].tolist(), abs=1e-6)
-
-
-def test_global_models_are_moved_as_by_the_reference():
-    _, stacked, _, _ = _setting(SmallCNN, (1, 8, 8))
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        local = {n: torch.randn(5, *v.shape[1:]) for n, v in stacked.items()}
-    local["fc1.weight"][3] = float("nan")
-    slots = torch.tensor([[0, 3, 4], [1, 2, -1]])
-    weights = torch.tensor([[0.5, 0.2, 0.3], [0.9, 0.1, 0.0]], dtype=torch.float64)
-    trusted = torch.ones(5, dtype=torch.bool)
-    moved, used = aggregate(stacked, local, slots, weights, trusted, move_fused)
-    expected, _ = aggregate(stacked, local, slots, weights, trusted)
-    assert used.tolist() == [True, True, True, False, True]
-    for name, values in expected.items():
-        assert not torch.equal(values, stacked[name])
-        torch.testing.assert_close(moved[name], values, rtol=1e-6, atol=1e-6)
 
 
 def test_the_memory_of_a_model_is_estimated_from_above():

@@ -7,7 +7,7 @@ oneDNN's kernels.
 from fedcohort.training.accelerators.c_chain.averaging import average_compiled
 from fedcohort.training.accelerators.c_chain.compiler import kernels
 from fedcohort.training.accelerators.c_chain.models import CompiledModels
-from fedcohort.training.layers import is_chain, read_chain
+from fedcohort.training.layers import find_chain, read_chain
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
@@ -22,10 +22,10 @@ def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
     """Take plain SGD on classes of small chains on a CPU, where there is a C compiler."""
     if problem.device.type != "cpu" or not problem.is_plain:
         return False
-    if not is_chain(problem.model, problem.input_shape):
+    layers = find_chain(problem.model, problem.input_shape)
+    if layers is None or sum(layer.flops for layer in layers) > _LARGEST_MODEL:
         return False
-    flops = sum(layer.flops for layer in read_chain(problem.model, problem.input_shape))
-    return flops <= _LARGEST_MODEL and kernels() is not None
+    return kernels() is not None
 
 
 def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001

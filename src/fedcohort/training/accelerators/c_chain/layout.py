@@ -132,16 +132,9 @@ def _lay_out(layers: Sequence[Layer], samples: int) -> tuple[list[CLayer], int, 
 def _convolution(layer: Convolution, channels: int | None, *, border: int, inner: bool) -> CLayer:
     """Describe a convolution.
 
-    Parameters
-    ----------
-    layer : Convolution
-        As the model has it.
-    channels : int, optional
-        How many the input is given with, if they are filled up.
-    border : int
-        Zeros that the next layer wants around its input.
-    inner : bool
-        Whether the gradient of the input is asked for.
+    `channels` are those that the input is given with, if they are filled up; `border` the zeros
+    that the next layer wants around its input; `inner` whether the gradient of the input is asked
+    for.
     """
     kh, kw = layer.kernel
     height, width = layer.height + 2 * layer.padding, layer.width + 2 * layer.padding

@@ -95,29 +95,12 @@ class CompiledModels:
         local: Parameters,
         work: LocalWork,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Have the kernels do M jobs.
+        """Have the function `what` in chain.c do M jobs.
 
-        Parameters
-        ----------
-        what : {"train", "measure"}
-            The function in chain.c.
-        stacked, local : dict of float32 [R, ...] and [M, ...]
-            The models, and where what they are trained to goes.
-        models : int64 [M]
-            Which of the models each job takes.
-        batches : (int64 [T, M, B], int64 [T, M])
-            Indices into the data, and how many of each batch count.
-        data : (float32 [N, ...], int64 [N])
-            Inputs and labels.
-        work : LocalWork
-            How to descend.
-
-        Returns
-        -------
-        losses : float64 [M]
-            Summed over all samples of a job.
-        right : int64 [M]
-            How many labels were right, if that is measured.
+        `models` [M] says which of the `stacked` models each job takes, `local` where what they are
+        trained to goes. `batches` are indices into the data [T, M, B] and how many of each count
+        [T, M]. Returns the losses [M], summed over all samples of a job, and how many labels [M]
+        were right, if that is measured.
         """
         samples, counts = map(np.ascontiguousarray, batches)
         steps, jobs, batch = samples.shape

@@ -6,11 +6,6 @@ from torch import Tensor, nn
 from fedcohort.training.problem import Parameters
 
 
-def _ordered(values: Tensor) -> Tensor:
-    """View a parameter [..., O, I, H, W] so that channels come last; others stay as they are."""
-    return values.movedim(-3, -1) if values.dim() >= 4 else values
-
-
 class FlatLayout:
     """Where each parameter of a model stands in one row of numbers.
 
@@ -26,11 +21,9 @@ class FlatLayout:
 
     def flatten(self, stacked: Parameters) -> Tensor:
         """Return models [R, ...] as rows, float32 [R, n]."""
-        rows = []
-        for name, shape in self.shapes.items():
-            values = stacked[name]
-            rows.append((_ordered(values) if len(shape) == 4 else values).flatten(1))
-        return torch.cat(rows, dim=1)
+        values = (stacked[name] for name in self.shapes)
+        rows = [v.movedim(-3, -1) if v.dim() == 5 else v for v in values]
+        return torch.cat([row.flatten(1) for row in rows], dim=1)
 
     def views(self, row: Tensor) -> Parameters:
         """Return the parameters of one row [n], as views of it."""
@@ -46,8 +39,7 @@ class FlatLayout:
             start += size
             if len(shape) == 4:
                 outputs, inputs, height, width = shape
-                own = own.view(-1, outputs, height, width, inputs).movedim(-1, -3)
-                found[name] = own
+                found[name] = own.view(-1, outputs, height, width, inputs).movedim(-1, -3)
             else:
                 found[name] = own.view(-1, *shape)
         return found

@@ -1,58 +1,14 @@
 """A convolution of many models."""
 
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
 
 from fedcohort.training.accelerators.triton_chain import kernels
 from fedcohort.training.accelerators.triton_chain.space import Batches, Space, Weights
-from fedcohort.training.accelerators.triton_chain.tiles import ConvTiles, conv_tiles
+from fedcohort.training.accelerators.triton_chain.tiles import conv_tiles
 from fedcohort.training.layers import Convolution
 from fedcohort.training.problem import LocalWork, Parameters
-
-
-def load_kernel(
-    layer: Convolution, master: Tensor, stacked: Parameters, model: Tensor | None
-) -> None:
-    """Copy a layer's parameters into the rows (row, column, channel), then bias, of `master`."""
-    value = stacked[layer.weight]
-    value = value if model is None else value[model]
-    rows = layer.kernel[0] * layer.kernel[1] * layer.channels
-    ordered = value.permute(0, 3, 4, 2, 1).reshape(len(value), rows, layer.filters)
-    master[: len(value), :rows, : layer.filters] = ordered
-    if layer.bias is not None:
-        bias = stacked[layer.bias]
-        master[: len(value), rows, : layer.filters] = bias if model is None else bias[model]
-
-
-def read_kernel(layer: Convolution, master: Tensor, count: int) -> Parameters:
-    """Return the parameters that `load_kernel` laid out, of the first `count` models."""
-    rows = layer.kernel[0] * layer.kernel[1] * layer.channels
-    value = master[:count, :rows, : layer.filters]
-    shape = (count, *layer.kernel, layer.channels, layer.filters)
-    found = {layer.weight: value.reshape(shape).permute(0, 4, 3, 1, 2).contiguous()}
-    if layer.bias is not None:
-        found[layer.bias] = master[:count, rows, : layer.filters].clone()
-    return found
-
-
-def conv_shape(layer: Convolution, tiles: ConvTiles) -> dict[str, Any]:
-    """Return the shapes that the kernels are compiled for."""
-    rows, columns = layer.image
-    return {
-        "H": layer.height,
-        "W": layer.width,
-        "C": layer.channels,
-        "KH": layer.kernel[0],
-        "KW": layer.kernel[1],
-        "PAD": layer.padding,
-        "PH": rows,
-        "PW": columns,
-        "N": layer.filters,
-        "NP": tiles.columns,
-    }
 
 
 class ManyConvolutions:
@@ -62,24 +18,48 @@ class ManyConvolutions:
         self._layer, self._space, self._first = layer, space, first
         self._tiles = conv_tiles(layer)
         self._weights = Weights.zeros(space, self._tiles.rows, self._tiles.columns)
-        self._shape = conv_shape(layer, self._tiles) | {
+        rows, columns = layer.image
+        self._shape = {
+            "H": layer.height,
+            "W": layer.width,
+            "C": layer.channels,
+            "KH": layer.kernel[0],
+            "KW": layer.kernel[1],
+            "PAD": layer.padding,
+            "PH": rows,
+            "PW": columns,
             "POOL": layer.pool,
+            "N": layer.filters,
+            "NP": self._tiles.columns,
             "KP": self._tiles.rows,
         }
         if space.training:
-            rows, columns = layer.image
             pixels = rows * columns * layer.pool**2
             self._winner = space.empty(space.batch, layer.outputs, dtype=torch.int8)
             self._dense = space.empty(space.batch, pixels, self._tiles.columns)
 
-    def load(self, stacked: Parameters, model: Tensor | None) -> None:
-        """Copy parameters in."""
-        load_kernel(self._layer, self._weights.master, stacked, model)
+    def load(self, stacked: Parameters, model: Tensor) -> None:
+        """Copy parameters in: rows (row, column, channel) of the matrix, then the bias."""
+        layer, master = self._layer, self._weights.master
+        value = stacked[layer.weight][model]
+        rows = layer.kernel[0] * layer.kernel[1] * layer.channels
+        ordered = value.permute(0, 3, 4, 2, 1).reshape(len(value), rows, layer.filters)
+        master[: len(value), :rows, : layer.filters] = ordered
+        if layer.bias is not None:
+            master[: len(value), rows, : layer.filters] = stacked[layer.bias][model]
         self._weights.refresh()
 
     def parameters(self, count: int) -> Parameters:
         """Return the first `count` models' parameters."""
-        return read_kernel(self._layer, self._weights.master, count)
+        layer = self._layer
+        rows = layer.kernel[0] * layer.kernel[1] * layer.channels
+        matrix = self._weights.master[:count, :, : layer.filters]
+        shape = (count, *layer.kernel, layer.channels, layer.filters)
+        kernel = matrix[:, :rows].reshape(shape).permute(0, 4, 3, 1, 2)
+        found = {layer.weight: kernel.contiguous()}
+        if layer.bias is not None:
+            found[layer.bias] = matrix[:, rows].clone()
+        return found
 
     def forward(self, batches: Batches, source: Tensor, target: Tensor) -> None:
         """Compute `target` [M, B, outputs] from `source`."""

@@ -26,22 +26,17 @@ class ManyLinears:
         self._weights = Weights.zeros(space, layer.outputs, layer.inputs)
         self._bias = None if layer.bias is None else Weights.zeros(space, layer.outputs)
 
-    def load(self, stacked: Parameters, model: Tensor | None) -> None:
+    def load(self, stacked: Parameters, model: Tensor) -> None:
         """Copy parameters in."""
         layer = self._layer
         value = stacked[layer.weight]
         if layer.image is not None:
             # Before they are handed out: there are fewer global models than local ones.
             value = value.reshape(*value.shape[:2], *layer.image).permute(0, 1, 3, 4, 2).flatten(2)
-        count = len(value) if model is None else len(model)
-        if model is None:
-            self._weights.master[:count] = value
-        else:
-            torch.index_select(value, 0, model, out=self._weights.master[:count])
+        torch.index_select(value, 0, model, out=self._weights.master[: len(model)])
         self._weights.refresh()
         if layer.bias is not None and self._bias is not None:
-            bias = stacked[layer.bias]
-            self._bias.master[:count] = bias if model is None else bias[model]
+            self._bias.master[: len(model)] = stacked[layer.bias][model]
             self._bias.refresh()
 
     def parameters(self, count: int) -> Parameters:

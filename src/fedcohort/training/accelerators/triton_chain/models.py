@@ -148,7 +148,7 @@ class FusedModels:
         if network is None:
             space = Space(runs, batch, self._dtype, device, training=False)
             network = self._evaluators[runs, batch] = Network(self._layers, space)
-        network.load(stacked)
+        network.load(stacked, torch.arange(runs, device=device))
         network.loss.zero_()
         network.right.zero_()
         step = torch.zeros(1, dtype=torch.int32, device=device)
@@ -237,5 +237,5 @@ def bytes_per_model(layers: tuple[Layer, ...], batch: int, dtype: torch.dtype) -
     weights = sum(layer.weights for layer in layers) * (3 * 4 + dtype.itemsize)
     # Outputs, gradients and winners; and gradients before the pool, in padded channels.
     outputs = sum(layer.outputs for layer in layers) * (2 * dtype.itemsize + 1)
-    dense = sum(6 * layer.outputs * dtype.itemsize for layer in layers[1:-1])
+    dense = sum(6 * layer.outputs * dtype.itemsize for layer in layers[:-1])
     return weights + batch * (outputs + dense)

@@ -7,7 +7,6 @@ from torch import Tensor
 from fedcohort.training.accelerators.triton_chain import kernels
 from fedcohort.training.accelerators.triton_chain.convolution import ManyConvolutions
 from fedcohort.training.accelerators.triton_chain.linear import ManyLinears
-from fedcohort.training.accelerators.triton_chain.patches import ManyPatches
 from fedcohort.training.accelerators.triton_chain.space import Batches, Space
 from fedcohort.training.layers import Layer, Linear
 from fedcohort.training.problem import LocalWork, Parameters
@@ -35,16 +34,8 @@ class Network:
         self.loss = space.zeros(dtype=torch.float64)
         self.right = space.zeros(dtype=torch.int64)
 
-    def load(self, stacked: Parameters, model: Tensor | None = None) -> None:
-        """Copy models in.
-
-        Parameters
-        ----------
-        stacked : dict of float32 [R, ...]
-            Global models.
-        model : int64 [m], optional
-            Which of them each of the first m places starts from; by default each its own.
-        """
+    def load(self, stacked: Parameters, model: Tensor) -> None:
+        """Copy in, for each of the first m places, the one of the models that `model` [m] names."""
         for layer in self._layers:
             layer.load(stacked, model)
 
@@ -87,15 +78,11 @@ class Network:
         batches.step.add_(1)
 
 
-def _many(
-    layers: tuple[Layer, ...], place: int, space: Space
-) -> ManyConvolutions | ManyPatches | ManyLinears:
+def _many(layers: tuple[Layer, ...], place: int, space: Space) -> ManyConvolutions | ManyLinears:
     layer, first = layers[place], place == 0
     if isinstance(layer, Linear):
         before = layers[place - 1] if place else layer
         # A convolution undoes its own ReLU; a fully connected layer's output shows where it was.
         masked = not first and isinstance(before, Linear) and before.relu
         return ManyLinears(layer, space, first=first, masked=masked)
-    if first and layer.pool == 2:
-        return ManyPatches(layer, space)
     return ManyConvolutions(layer, space, first=first)

@@ -108,13 +108,9 @@ class Weights:
         return self.work is not self.master
 
     def refresh(self) -> None:
-        """Begin anew from the master."""
+        """Begin anew from the master, which is also the first weights."""
         if self.copied:
             self.work.copy_(self.master)
-        self.rest()
-
-    def rest(self) -> None:
-        """Forget the velocity, and take the master for the first weights."""
         if self.velocity is not None:
             self.velocity.zero_()
         if self.anchor is not None:

@@ -46,20 +46,6 @@ class ConvTiles:
 
 
 @dataclasses.dataclass(frozen=True)
-class PatchTiles:
-    """The patches of a first convolution: numbers a line, padded rows, tiles, parts of a sum.
-
-    The parts do not depend on how many models there are: a model's result must not either.
-    """
-
-    line: int
-    rows: int
-    forward: Tile
-    update: Tile
-    splits: int = 4
-
-
-@dataclasses.dataclass(frozen=True)
 class LinearTiles:
     """A fully connected layer's three kernels' tiles."""
 
@@ -81,19 +67,6 @@ def conv_tiles(layer: Convolution) -> ConvTiles:
         forward=Tile(128, n, step, stages=3),
         update=Tile(64, n, 128 if rows % 128 == 0 else step, stages=3),
         backward=Tile(128, min(_power_of_two(layer.channels, 16), 64), n),
-    )
-
-
-def patch_tiles(layer: Convolution) -> PatchTiles:
-    """Return the tiles of a first convolution with a 2×2 pool."""
-    line = _power_of_two((layer.kernel[1] + 1) * layer.channels, 8)
-    rows = -(-((layer.kernel[0] + 1) * line + 1) // 64) * 64
-    filters = min(_power_of_two(layer.filters, 16), 32)
-    return PatchTiles(
-        line,
-        rows,
-        forward=Tile(128, filters, 64),
-        update=Tile(128, filters, 64, stages=1),
     )
 
 
