@@ -96,7 +96,7 @@ def simulate(
     prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
     folder = _Folder(out)
     executor = Processes(workers) if workers > 1 else here
-    with Store(folder.path) as store, _shown(progress) as report:
+    with Store(folder.path) as store, shown(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
     return Results(folder, prepared.wanted)
 
@@ -131,7 +131,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _shown(progress: bool) -> Iterator[Callable[[Progress], None]]:
+def shown(progress: bool) -> Iterator[Callable[[Progress], None]]:
     """Yield what shows progress, if it is to be shown."""
     if not progress:
         yield lambda _: None
