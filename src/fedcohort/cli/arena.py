@@ -22,7 +22,7 @@ _SHOWN = ("standings", "conditions", "rules")
 def list_conditions() -> None:
     """Print the published conditions."""
     published = Published()
-    table = _grid("name", "condition", "target", "rounds")
+    table = _grid("name", "condition", "goal", "rounds")
     for c in published.conditions:
         table.add_row(c.name, c.title, percent(c.target, 0), str(c.config.rounds))
     console = Console()

@@ -138,13 +138,17 @@ def rounds_table(
         )
         for s in found
     )
-    targets = {f"{percent(c.target, 0)} on {c.title.partition(',')[0]}": None for c in conditions}
+    titles = [condition.title.split(", ", 1) for condition in conditions]
+    goals = {
+        f"{percent(c.target, 0)} on {t[0]}": None for c, t in zip(conditions, titles, strict=True)
+    }
+    one = len({data for data, _ in titles}) == 1
     return PaperTable(
         "Rounds to the target",
-        ("selector", *(condition.title for condition in conditions), "speed"),
+        ("selector", *(title[-1] if one else ", ".join(title) for title in titles), "speed"),
         rows,
         marked,
-        f"Rounds until the mean training score reaches {', '.join(targets)}; in brackets the 95 %"
+        f"Rounds until the mean training score reaches {', '.join(goals)}; in brackets the 95 %"
         " bootstrap interval over seeds.",
     )
 
