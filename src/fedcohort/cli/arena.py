@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.errors import DatasetError, InvalidInputError
+from fedcohort.errors import DatasetError
 from fedcohort.leaderboard.arena import ArenaResults, Challenge, results
 from fedcohort.leaderboard.published import Published
 from fedcohort.leaderboard.tables import PaperTable
@@ -70,11 +70,9 @@ def _run(asked: Challenge, out: Path, device: str, notices: Console) -> ArenaRes
         with do_study(asked.study(kind), out, notices, device=device) as (store, own):
             return results(asked, store, checked, own)
     except DatasetError as error:
-        names = " ".join(sorted({c.config.dataset for c in asked.new}))
-        raise InvalidInputError(
-            f"The arena needs data that are not on this machine ({error}) Fetch them first, with"
-            f" fedcohort data fetch {names}, or choose other conditions."
-        ) from error
+        names = sorted({c.config.dataset for c in asked.new} - {"digits"})
+        fetch = " and ".join(f"fedcohort data fetch {name}" for name in names)
+        raise DatasetError(f"{error} Or fetch it first, with {fetch}.") from error
 
 
 def _show(found: ArenaResults) -> None:
