@@ -31,20 +31,28 @@ STUDY = Path(__file__).with_name("leaderboard.toml")
 
 
 def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
-    """Return the conditions in which fedavg is finished, each with the selectors that are."""
+    """Return conditions with the selectors that were run and the seeds that all of these finished.
+
+    What is left out is printed.
+    """
     found = []
     for condition in conditions:
-        done = tuple(
-            selector
+        done = {
+            selector: {c.seed for c in condition.runs(selector) if store.is_done(c.key)}
             for selector in condition.selectors
-            if all(store.is_done(config.key) for config in condition.runs(selector))
-        )
-        if BASELINE in done:
-            found.append(dataclasses.replace(condition, selectors=done))
-        missing = sorted({*condition.selectors} - {*done})
-        if missing:
-            what = ", ".join(missing) if BASELINE in done else "all of it"
-            print(f"{condition.name}: left out is {what}.", file=sys.stderr)
+        }
+        begun = tuple(selector for selector, seeds in done.items() if seeds)
+        seeds = set(condition.seeds).intersection(*(done[selector] for selector in begun))
+        if BASELINE not in begun or not seeds:
+            print(f"{condition.name} is left out.", file=sys.stderr)
+            continue
+        kept = dataclasses.replace(condition, selectors=begun, seeds=tuple(sorted(seeds)))
+        found.append(kept)
+        for what in ("selectors", "seeds"):
+            missing = [x for x in getattr(condition, what) if x not in getattr(kept, what)]
+            if missing:
+                names = ", ".join(map(str, missing))
+                print(f"{condition.name}: left out are the {what} {names}.", file=sys.stderr)
     if not found:
         raise NotInStoreError("The stores hold no condition of the leaderboard that is finished.")
     return found

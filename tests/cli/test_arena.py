@@ -10,7 +10,7 @@ def test_data_that_are_not_there_are_named_with_what_fetches_them(tmp_path, monk
         raise DownloadError("mnist could not be downloaded from anywhere: try again.")
 
     monkeypatch.setattr("fedcohort.cli.run.prepare_study", offline)
-    asked = challenge("fedavg:weights=unbiased", ["mnist-1", "digits-1"], [0])
+    asked = challenge("match:evenness=free", ["mnist-1"], [0])
     with pytest.raises(DatasetError) as caught:
         run_arena(asked, tmp_path / "out", json=False, device="cpu")
     assert str(caught.value) == (

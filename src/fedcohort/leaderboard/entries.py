@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedcohort import metrics
 from fedcohort.errors import StoreError
+from fedcohort.metrics.convergence import first_reached
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare
 from fedcohort.simulation.scores import score_of
@@ -89,10 +90,8 @@ class Entry:
     def arrivals(self) -> IntArray:
         """Rounds to the target of every seed, counted in the same way, shape [S]."""
         late = np.append(self.evaluated_rounds, self.rounds + 1)
-        found = [
-            metrics.rounds_to_target(self.evaluated_rounds, c, self.target) for c in self.train
-        ]
-        return np.array([late[-1] if r is None else r for r in found], dtype=np.int64)
+        found: IntArray = late[first_reached(self.train, self.target)]
+        return found
 
     @functools.cached_property
     def interval(self) -> metrics.RoundsInterval | None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedcohort.leaderboard.entries import Entry, IntArray, compare_entries
 from fedcohort.leaderboard.standings import geometric_mean, speed_against
+from fedcohort.metrics.convergence import first_reached
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison
 
@@ -84,9 +85,7 @@ def _interval(pairs: list[tuple[Entry, Entry]]) -> tuple[float | None, float | N
 
 def _arrivals(entry: Entry, counts: IntArray) -> IntArray:
     """Return the rounds to the target of resampled mean curves, shape [resamples]."""
-    means = counts @ entry.train / len(entry.seeds)
-    # As in `rounds_to_target`: a mean that equals the target can come out a rounding error below.
-    there = np.column_stack([means >= entry.target - 1e-12, np.ones(len(means), dtype=bool)])
     late = np.append(entry.evaluated_rounds, entry.rounds + 1)
-    found: IntArray = np.maximum(late[there.argmax(axis=1)], 1)
+    first = first_reached(counts @ entry.train / len(entry.seeds), entry.target)
+    found: IntArray = np.maximum(late[first], 1)
     return found
