@@ -103,6 +103,7 @@ class PaperTable:
 
 def standings_table(found: Sequence[Standing], marked: str) -> PaperTable:
     """Return who was how fast over all conditions."""
+    own = list(found[0].entries.values())
     rows = tuple(
         (
             s.selector,
@@ -116,7 +117,7 @@ def standings_table(found: Sequence[Standing], marked: str) -> PaperTable:
         for s in found
     )
     return PaperTable(
-        f"Standings over {_count(len(found[0].entries), 'condition')}",
+        f"Standings over {_count(len(own), 'condition')}, {_count(len(own[0].seeds), 'seed')} each",
         ("selector", "speed", "least", "faster / slower", "bytes", "GEMD", "must be told"),
         rows,
         marked,
