@@ -44,7 +44,7 @@ def test_the_conditions_are_listed(fedcohort):
         ((), "The arena needs a rule"),
         (("matsch",), "There is no selector 'matsch': did you mean 'match'?"),
         (("match", "--condition", "digits-2"), "There is no condition 'digits-2'"),
-        (("afl", "--seeds", "0..99"), "There are no published runs with seed 10 in digits"),
+        (("afl", "--seeds", "0,99"), "There are no published runs with seed 99 in digits"),
         (("nowhere.py:Rule",), "nowhere.py"),
         ((f"{EXAMPLE}:MySelector:share=2",), "share of selector 'worst-first' must be"),
     ],

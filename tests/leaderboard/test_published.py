@@ -78,8 +78,11 @@ def test_the_file_of_the_package_is_small_and_declared_in_the_study():
 @pytest.mark.slow
 def test_the_file_of_the_package_agrees_with_the_committed_stores(tmp_path):
     published = Published()
+    stores = list((ROOT / "docs" / "results").glob("leaderboard*.sqlite.xz"))
+    if not stores:
+        pytest.skip("a source distribution has no stores of results")
     with Store(tmp_path / "all") as store:
-        for packed in (ROOT / "docs" / "results").glob("leaderboard*.sqlite.xz"):
+        for packed in stores:
             folder = tmp_path / packed.stem
             folder.mkdir()
             with lzma.open(packed) as read, open(folder / "results.sqlite", "wb") as file:
