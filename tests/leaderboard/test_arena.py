@@ -7,7 +7,7 @@ import pytest
 
 import fedcohort
 from fedcohort import FedAvg
-from fedcohort.errors import InvalidParameterError, UnknownNameError
+from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fedcohort.leaderboard.arena import challenge
 from fedcohort.leaderboard.published import Published
 from fedcohort.simulation import Store
@@ -102,6 +102,7 @@ def test_a_variant_of_a_published_rule_has_a_row_of_its_own(as_package):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcohort.leaderboard.arena.spec_of", lambda _: "somewhere:Other")
         patch.setattr("fedcohort.leaderboard.arena.make_selector", lambda _: named_alike())
+        patch.setattr("fedcohort.leaderboard.arena.check_selector", lambda _: None)
         assert challenge(named_alike, ["digits"], None, as_package).label == "match (yours)"
 
 
@@ -114,6 +115,36 @@ def test_a_gpu_keeps_the_published_precision_and_a_cpu_takes_float32(published):
     assert {c.precision for c in asked.study("cuda").configs} == {"bfloat16"}
     assert {c.precision for c in asked.study("cpu").configs} == {"float32"}
     assert [(c.selector, c.seed) for c in asked.check("cpu").configs] == [("fedavg", 1)]
+
+
+class Greedy(Uniform):
+    """Takes more clients than it may."""
+
+    name = "greedy"
+
+    def _choose(self, k, rows, rng):
+        return super()._choose(min(k + 1, len(rows)), rows, rng)
+
+
+class Broken(Uniform):
+    name = "broken"
+
+    def _choose(self, k, rows, rng):
+        return super()._choose(k, rows[: k // 0], rng)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Greedy, r"must have k places"),
+        (Broken, r"ZeroDivisionError in line \d+ of .*test_arena.py: "),
+    ],
+)
+@pytest.mark.usefixtures("as_package")
+def test_a_rule_that_is_no_selector_is_refused_before_anything_runs(rule, said, tmp_path):
+    with pytest.raises(InvalidInputError, match=rf"'{rule.name}' does not do .*{said}"):
+        fedcohort.arena(rule, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("as_package")

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.errors import InvalidParameterError
+from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.files import replace_file
 from fedcohort.leaderboard import tables
 from fedcohort.leaderboard.conditions import BASELINE, Condition, choose
@@ -25,6 +26,7 @@ from fedcohort.selection import Selector, make_selector
 from fedcohort.selection.registry import spec_of
 from fedcohort.simulation.study import Part, Study
 from fedcohort.specs import format_spec, parse_spec
+from fedcohort.testing import check_selector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,13 +124,16 @@ def challenge(
             )
     label = format_spec(made.name, parse_spec(spec)[1])
     taken = {name for condition in chosen for name in condition.selectors} - {spec}
-    return Challenge(
+    asked = Challenge(
         spec,
         f"{label} (yours)" if label in taken else label,
         known,
         tuple(chosen),
         tuple(sorted(seeds or common)),
     )
+    if asked.new:
+        _check_fairness(spec)
+    return asked
 
 
 def arena(
@@ -336,6 +341,24 @@ def _checked(
     repeated = read_entry(store, [config], BASELINE, condition.target)
     origin, here = asked.published.origins[condition.name], origin_of(store, config)
     return compare_machines(condition, published, repeated, origin, here)
+
+
+def _check_fairness(spec: str) -> None:
+    """Refuse a rule that breaks, or that the others could not be compared with.
+
+    One that takes more clients than it may would win.
+    """
+    try:
+        check_selector(spec)
+    except Exception as error:
+        what = str(error)
+        if not isinstance(error, AssertionError):
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__} in line {last.lineno} of {last.filename}: {error}"
+        raise InvalidInputError(
+            f"Selector {spec!r} does not do what every selector must ({what}): try it with"
+            " fedcohort.testing.check_selector first."
+        ) from error
 
 
 def _on(device: str, condition: Condition) -> Condition:
