@@ -2,7 +2,7 @@ import pytest
 
 from fedcohort.cli.arena import run_arena
 from fedcohort.errors import DatasetError, DownloadError
-from fedcohort.leaderboard.arena import challenge
+from fedcohort.leaderboard.challenge import challenge
 
 
 def test_data_that_are_not_there_are_named_with_what_fetches_them(tmp_path, monkeypatch):

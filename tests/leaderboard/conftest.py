@@ -52,5 +52,5 @@ def published(board, conditions, tmp_path_factory):
 @pytest.fixture
 def as_package(published, monkeypatch):
     """Let the small file stand in for the one that comes with the package."""
-    monkeypatch.setattr("fedcohort.leaderboard.arena.Published", lambda: published)
+    monkeypatch.setattr("fedcohort.leaderboard.challenge.Published", lambda: published)
     return published

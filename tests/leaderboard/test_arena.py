@@ -8,7 +8,7 @@ import pytest
 import fedcohort
 from fedcohort import FedAvg
 from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
-from fedcohort.leaderboard.arena import challenge
+from fedcohort.leaderboard.challenge import challenge
 from fedcohort.leaderboard.published import Published
 from fedcohort.simulation import Store
 
@@ -22,7 +22,7 @@ class Uniform(FedAvg):
 @pytest.fixture(scope="module")
 def found(published, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedcohort.leaderboard.arena.Published", lambda: published)
+        patch.setattr("fedcohort.leaderboard.challenge.Published", lambda: published)
         out = tmp_path_factory.mktemp("arena")
         return fedcohort.arena(Uniform, device="cpu", out=out, progress=False), out
 
@@ -66,7 +66,7 @@ def test_the_check_goes_red_when_a_published_number_is_changed(found, published,
     np.savez(tmp_path / "changed.npz", **changed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "fedcohort.leaderboard.arena.Published", lambda: Published(tmp_path / "changed.npz")
+            "fedcohort.leaderboard.challenge.Published", lambda: Published(tmp_path / "changed.npz")
         )
         again = fedcohort.arena(Uniform, device="cpu", out=out, progress=False)
     (check,) = again.checks
@@ -100,9 +100,9 @@ def test_a_variant_of_a_published_rule_has_a_row_of_its_own(as_package):
     named_alike = dataclasses.make_dataclass("Other", [], bases=(FedAvg,), eq=False)
     named_alike.name = "match"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedcohort.leaderboard.arena.spec_of", lambda _: "somewhere:Other")
-        patch.setattr("fedcohort.leaderboard.arena.make_selector", lambda _: named_alike())
-        patch.setattr("fedcohort.leaderboard.arena.check_selector", lambda _: None)
+        patch.setattr("fedcohort.leaderboard.challenge.spec_of", lambda _: "somewhere:Other")
+        patch.setattr("fedcohort.leaderboard.challenge.make_selector", lambda _: named_alike())
+        patch.setattr("fedcohort.leaderboard.challenge.check_selector", lambda _: None)
         assert challenge(named_alike, ["digits"], None, as_package).label == "match (yours)"
 
 

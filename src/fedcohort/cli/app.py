@@ -141,7 +141,7 @@ def arena(
 ) -> None:
     """Put your rule beside the published ones: same seeds, and only yours runs."""
     from fedcohort.cli.arena import list_conditions, run_arena
-    from fedcohort.leaderboard.arena import USUAL, challenge
+    from fedcohort.leaderboard.challenge import USUAL, challenge
     from fedcohort.simulation.seeds import parse_seeds
 
     if show_list:

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.errors import DatasetError
-from fedcohort.leaderboard.arena import ArenaResults, Challenge, results
+from fedcohort.leaderboard.arena import ArenaResults
+from fedcohort.leaderboard.challenge import Challenge
 from fedcohort.leaderboard.published import Published
 from fedcohort.leaderboard.tables import PaperTable
 from fedcohort.report.wording import percent
@@ -58,7 +59,7 @@ def _run(asked: Challenge, out: Path, device: str, notices: Console) -> ArenaRes
             soft_wrap=True,
             highlight=False,
         )
-        return results(asked, None, (), ())
+        return ArenaResults.of(asked)
     # Imported only now, since PyTorch comes with it: wrong options are answered at once.
     from fedcohort.cli.run import do_study
     from fedcohort.simulation.devices import find_device
@@ -68,7 +69,7 @@ def _run(asked: Challenge, out: Path, device: str, notices: Console) -> ArenaRes
         with do_study(asked.check(kind), out, notices, device=device) as (_, checked):
             pass
         with do_study(asked.study(kind), out, notices, device=device) as (store, own):
-            return results(asked, store, checked, own)
+            return ArenaResults.of(asked, store, checked, own)
     except DatasetError as error:
         names = sorted({c.config.dataset for c in asked.new} - {"digits"})
         fetch = " and ".join(f"fedcohort data fetch {name}" for name in names)

@@ -6,27 +6,22 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.files import replace_file
 from fedcohort.leaderboard import tables
-from fedcohort.leaderboard.conditions import BASELINE, Condition, choose
+from fedcohort.leaderboard.challenge import USUAL, Challenge, challenge
+from fedcohort.leaderboard.conditions import BASELINE, Condition
 from fedcohort.leaderboard.entries import Entry, read_entry
 from fedcohort.leaderboard.machine import MachineCheck, compare_machines
-from fedcohort.leaderboard.published import Published, origin_of
+from fedcohort.leaderboard.published import origin_of
 from fedcohort.leaderboard.standings import Standing, needs_of, standing_rows, standings
 from fedcohort.leaderboard.tables import PaperTable
 from fedcohort.leaderboard.versus import Versus, versus
 from fedcohort.report.export import write_csv
-from fedcohort.selection import Selector, make_selector
-from fedcohort.selection.registry import spec_of
-from fedcohort.simulation.study import Part, Study
-from fedcohort.specs import format_spec, parse_spec
-from fedcohort.testing import check_selector
+from fedcohort.selection import Selector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,106 +29,6 @@ if TYPE_CHECKING:
 
     from fedcohort.simulation.config import RunConfig
     from fedcohort.simulation.store import Store
-
-USUAL = ("digits",)
-
-
-@dataclasses.dataclass(frozen=True)
-class Challenge:
-    """A selector, and the published runs that it is put beside.
-
-    Attributes
-    ----------
-    spec, label : str
-        The selector as it is made, and what tables call it.
-    published : Published
-        The runs of the others.
-    conditions : tuple of Condition
-        Where they are compared.
-    seeds : tuple of int
-        With which seeds.
-    """
-
-    spec: str
-    label: str
-    published: Published
-    conditions: tuple[Condition, ...]
-    seeds: tuple[int, ...]
-
-    @property
-    def new(self) -> tuple[Condition, ...]:
-        """The conditions in which the selector is not published, so that it has to run."""
-        return tuple(c for c in self.conditions if self.spec not in c.selectors)
-
-    def check(self, device: str) -> Study:
-        """Return the runs that tell whether this machine repeats the published ones.
-
-        One of fedavg for each data set, since whom it chooses does not depend on how training
-        went: what differs is arithmetic.
-        """
-        firsts = {condition.config.dataset: condition for condition in reversed(self.new)}
-        return Study(
-            "arena check",
-            tuple(
-                Part(c.name, tuple(_on(device, c).runs(BASELINE, self.seeds[:1])), c.target)
-                for c in self.new
-                if c in firsts.values()
-            ),
-        )
-
-    def study(self, device: str) -> Study:
-        """Return the selector's own runs, a part for each condition."""
-        return Study(
-            "arena",
-            tuple(
-                Part(c.name, tuple(_on(device, c).runs(self.spec, self.seeds)), c.target)
-                for c in self.new
-            ),
-        )
-
-
-def challenge(
-    selector: str | Selector | type[Selector],
-    conditions: Sequence[str] = USUAL,
-    seeds: Sequence[int] | None = None,
-    published: Published | None = None,
-) -> Challenge:
-    """Settle who runs where, and refuse what cannot be done.
-
-    Parameters
-    ----------
-    selector : str, Selector or class
-        A spec, or a selector of your own.
-    conditions : sequence of str
-        Names of conditions or of data sets, which stand for all their conditions.
-    seeds : sequence of int, optional
-        Some of the published seeds; all if not given.
-    published : Published, optional
-        The runs of the others; those that come with the package if not given.
-    """
-    spec = selector if isinstance(selector, str) else spec_of(selector)
-    made = make_selector(spec)
-    known = published or Published()
-    chosen = choose(known.conditions, conditions)
-    common = [seed for seed in chosen[0].seeds if all(seed in c.seeds for c in chosen)]
-    for seed in seeds or ():
-        if seed not in common:
-            raise InvalidParameterError(
-                f"There are no published runs with seed {seed} in {', '.join(conditions)}: choose"
-                f" among {', '.join(map(str, common))}."
-            )
-    label = format_spec(made.name, parse_spec(spec)[1])
-    taken = {name for condition in chosen for name in condition.selectors} - {spec}
-    asked = Challenge(
-        spec,
-        f"{label} (yours)" if label in taken else label,
-        known,
-        tuple(chosen),
-        tuple(sorted(seeds or common)),
-    )
-    if asked.new:
-        _check_fairness(spec)
-    return asked
 
 
 def arena(
@@ -170,24 +65,24 @@ def arena(
     >>> arena("match", ["mnist-1"]).standings.selector[0]
     'match'
     """
-    from fedcohort.api import shown
+    from fedcohort.report.shown import shown_progress
     from fedcohort.simulation import Store
     from fedcohort.simulation.devices import find_device
     from fedcohort.simulation.execution.runner import prepare_study, run_study
 
     asked = challenge(selector, conditions, seeds)
     if not asked.new:
-        return results(asked, None, (), ())
+        return ArenaResults.of(asked)
     kind = find_device(device).type
     prepared = [prepare_study(s, device=device) for s in (asked.check(kind), asked.study(kind))]
     with (
         tempfile.TemporaryDirectory(prefix="fedcohort-") as temporary,
         Store(out or temporary) as store,
-        shown(progress) as report,
+        shown_progress(progress) as report,
     ):
         for study in prepared:
             run_study(study, store, report=report)
-        return results(asked, store, prepared[0].wanted, prepared[1].wanted)
+        return ArenaResults.of(asked, store, prepared[0].wanted, prepared[1].wanted)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -207,6 +102,38 @@ class ArenaResults:
     challenge: Challenge
     entries: dict[str, dict[str, Entry]]
     checks: tuple[MachineCheck, ...]
+
+    @classmethod
+    def of(
+        cls,
+        asked: Challenge,
+        store: Store | None = None,
+        checked: Iterable[RunConfig] = (),
+        own: Iterable[RunConfig] = (),
+    ) -> ArenaResults:
+        """Put a selector's runs beside the published ones.
+
+        Parameters
+        ----------
+        asked : Challenge
+            What was asked for.
+        store : Store, optional
+            Where the runs are; none if nothing had to run.
+        checked, own : iterable of RunConfig
+            The runs of the check and of the selector.
+        """
+        entries = {c.title: asked.published.entries(c, asked.seeds) for c in asked.conditions}
+        checks = []
+        if store is not None:
+            repeated, runs = _by_setting(checked), _by_setting(own)
+            for condition in asked.new:
+                setting = _setting(condition.config)
+                entries[condition.title][asked.label] = read_entry(
+                    store, runs[setting], asked.label, condition.target
+                )
+                if setting in repeated:
+                    checks.append(_checked(asked, condition, store, repeated[setting][0]))
+        return cls(asked, entries, tuple(checks))
 
     @functools.cached_property
     def ranked(self) -> list[Standing]:
@@ -306,34 +233,6 @@ class ArenaResults:
         return tables.pair_rows(self.duels, self.entries, asked.conditions, asked.label)
 
 
-def results(
-    asked: Challenge, store: Store | None, checked: Iterable[RunConfig], own: Iterable[RunConfig]
-) -> ArenaResults:
-    """Put a selector's runs beside the published ones.
-
-    Parameters
-    ----------
-    asked : Challenge
-        What was asked for.
-    store : Store or None
-        Where the runs are; None if nothing had to run.
-    checked, own : iterable of RunConfig
-        The runs of the check and of the selector.
-    """
-    entries = {c.title: asked.published.entries(c, asked.seeds) for c in asked.conditions}
-    checks = []
-    if store is not None:
-        repeated, runs = _by_setting(checked), _by_setting(own)
-        for condition in asked.new:
-            setting = _setting(condition.config)
-            entries[condition.title][asked.label] = read_entry(
-                store, runs[setting], asked.label, condition.target
-            )
-            if setting in repeated:
-                checks.append(_checked(asked, condition, store, repeated[setting][0]))
-    return ArenaResults(asked, entries, tuple(checks))
-
-
 def _checked(
     asked: Challenge, condition: Condition, store: Store, config: RunConfig
 ) -> MachineCheck:
@@ -341,32 +240,6 @@ def _checked(
     repeated = read_entry(store, [config], BASELINE, condition.target)
     origin, here = asked.published.origins[condition.name], origin_of(store, config)
     return compare_machines(condition, published, repeated, origin, here)
-
-
-def _check_fairness(spec: str) -> None:
-    """Refuse a rule that breaks, or that the others could not be compared with.
-
-    One that takes more clients than it may would win.
-    """
-    try:
-        check_selector(spec)
-    except Exception as error:
-        what = str(error)
-        if not isinstance(error, AssertionError):
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__} in line {last.lineno} of {last.filename}: {error}"
-        raise InvalidInputError(
-            f"Selector {spec!r} does not do what every selector must ({what}): try it with"
-            " fedcohort.testing.check_selector first."
-        ) from error
-
-
-def _on(device: str, condition: Condition) -> Condition:
-    """Return a condition as a device can run it: bfloat16 needs a GPU."""
-    if device != "cpu":
-        return condition
-    config = dataclasses.replace(condition.config, precision="float32")
-    return dataclasses.replace(condition, config=config)
 
 
 def _by_setting(configs: Iterable[RunConfig]) -> dict[RunConfig, list[RunConfig]]:
