@@ -1,7 +1,7 @@
 """fedcohort: which clients train in each round of federated learning.
 
-The selectors and the k-DPP need NumPy and SciPy only; `simulate` and its `Results` need the
-simulator's packages (``pip install 'fedcohort[sim]'``) and import them when first used.
+The selectors and the k-DPP need NumPy and SciPy only; `simulate`, its `Results` and `arena` need
+the simulator's packages (``pip install 'fedcohort[sim]'``) and import them when first used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from fedcohort.selection import (
 
 if TYPE_CHECKING:
     from fedcohort.api import Results, simulate
+    from fedcohort.leaderboard.arena import arena
 
 __version__ = "0.2.0"
 
@@ -65,6 +66,7 @@ __all__ = [
     "Selector",
     "Ward",
     "__version__",
+    "arena",
     "list_selectors",
     "make_selector",
     "register",
@@ -78,4 +80,8 @@ def __getattr__(name: str) -> Any:
         from fedcohort import api
 
         return getattr(api, name)
+    if name == "arena":
+        from fedcohort.leaderboard.arena import arena
+
+        return arena
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ try:
     from fedcohort.federation import Dataset
     from fedcohort.report.export import rounds_of, summary_row
     from fedcohort.report.grouping import group_runs
+    from fedcohort.report.shown import shown_progress
     from fedcohort.report.summary import summarise
     from fedcohort.simulation import RunConfig, Store
     from fedcohort.simulation.config import SETTINGS
@@ -28,7 +28,6 @@ try:
     from fedcohort.simulation.execution.runner import prepare_study, run_study
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
-    from fedcohort.simulation.progress import Progress
     from fedcohort.simulation.scores import score_column, score_of
     from fedcohort.simulation.study import study_of_runs
 except ImportError as error:
@@ -96,7 +95,7 @@ def simulate(
     prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
     folder = _Folder(out)
     executor = Processes(workers) if workers > 1 else here
-    with Store(folder.path) as store, _shown(progress) as report:
+    with Store(folder.path) as store, shown_progress(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
     return Results(folder, prepared.wanted)
 
@@ -128,20 +127,6 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
             raise UnknownNameError("setting", name, known)
     # None says here what a word says in a study file.
     return {n: v if v is None else SETTINGS[n].from_toml(v) for n, v in given.items()}
-
-
-@contextmanager
-def _shown(progress: bool) -> Iterator[Callable[[Progress], None]]:
-    """Yield what shows progress, if it is to be shown."""
-    if not progress:
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    from fedcohort.report.live import live_progress
-
-    with live_progress(Console(stderr=True), lines=True) as show:
-        yield show
 
 
 class Results:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 from drawing import NotInStoreError
-from leaderboard import main, standing_rows, standings
+from leaderboard import main, standings_in
 
-from fedcohort.report.summary import summarise
+from fedcohort.leaderboard.standings import standing_rows
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.planning import enter_study
 from fedcohort.simulation.study import Part, Study
@@ -53,7 +53,7 @@ def board(tmp_path_factory):
 
 
 def test_a_standing_is_the_geometric_mean_of_speeds(board):
-    found = {s.selector: s for s in standings(summarise(board, board.targets()))}
+    found = {s.selector: s for s in standings_in(board)}
     first, *_, last = found
     assert (first, last) == ("match", "pow-d")
     assert found["fedavg"].speed == 1
@@ -66,7 +66,7 @@ def test_a_standing_is_the_geometric_mean_of_speeds(board):
 
 
 def test_bytes_and_time_are_compared_where_both_arrived(board):
-    found = standings(summarise(board, board.targets()))
+    found = standings_in(board)
     rows = {row["selector"]: row for row in standing_rows(found)}
     assert rows["match"]["bytes"] == round((1 / 4) ** (1 / 3), 3) == rows["match"]["time"]
     assert rows["pow-d"]["bytes"] == round(2 ** (1 / 2), 3)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcohort.cli.options import App, completion, with_settings
+from fedcohort.errors import InvalidInputError
 from fedcohort.federation import DATASETS
 from fedcohort.simulation import RunConfig
 
@@ -108,6 +109,50 @@ def run(
     if precision == "auto":
         configs = in_fast_precision(configs, device)
     run_and_show(configs, out, target=target, json=json, device=device, save_models=save_model)
+
+
+@app.command()
+def arena(
+    selector: Annotated[
+        str | None,
+        typer.Argument(
+            help="Your rule: FILE.py:Class, module:Class or a name, with parameters as"
+            " FILE.py:Class:key=value,….",
+            autocompletion=completion("selector"),
+        ),
+    ] = None,
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A condition, or a data set for all of its conditions; may be repeated."
+            "  [default: digits]",
+            show_default=False,
+        ),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Print the published conditions and end.")
+    ] = False,
+    seeds: Annotated[
+        str | None, typer.Option(help="Some of the published seeds, such as 0..2; all of them.")
+    ] = None,
+    device: Device = "auto",
+    out: Out = Path("fedcohort-arena"),
+    json: Json = False,
+) -> None:
+    """Put your rule beside the published ones: same seeds, and only yours runs."""
+    from fedcohort.cli.arena import list_conditions, run_arena
+    from fedcohort.leaderboard.challenge import USUAL, challenge
+    from fedcohort.simulation.seeds import parse_seeds
+
+    if show_list:
+        list_conditions()
+        return
+    if selector is None:
+        raise InvalidInputError(
+            "The arena needs a rule: give FILE.py:Class, module:Class or a name, or --list."
+        )
+    chosen = None if seeds is None else parse_seeds(seeds, "--seeds")
+    run_arena(challenge(selector, condition or USUAL, chosen), out, json=json, device=device)
 
 
 @study_app.command("run")

@@ -41,7 +41,7 @@ def rounds_to_target(rounds: npt.ArrayLike, accuracy: npt.ArrayLike, target: flo
         None when no evaluated round reaches the target.
     """
     evaluated, curves = _curves(rounds, accuracy)
-    first = int(_first_reached(curves.mean(axis=0)[None], target)[0])
+    first = int(first_reached(curves.mean(axis=0)[None], target)[0])
     return int(evaluated[first]) if first < len(evaluated) else None
 
 
@@ -82,7 +82,7 @@ def bootstrap_interval(
     seeds = len(curves)
     # The counts of every seed instead of copies of its curve: one matrix product does them all.
     counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
-    reached = np.sort(_first_reached(counts @ curves / seeds, target))
+    reached = np.sort(first_reached(counts @ curves / seeds, target))
     tail = (1 - confidence) / 2
     ends = []
     for quantile in (tail, 1 - tail):
@@ -108,7 +108,7 @@ def _curves(
     return evaluated, curves
 
 
-def _first_reached(curves: npt.NDArray[np.float64], target: float) -> npt.NDArray[np.int64]:
+def first_reached(curves: npt.NDArray[np.float64], target: float) -> npt.NDArray[np.int64]:
     """Return the first column at or above the target, shape [rows]; the width where none is."""
     # Averages of accuracies that equal the target can come out one rounding error below it.
     reached = curves >= target - 1e-12

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedcohort.metrics.convergence import first_reached
 from fedcohort.randomness import generator
 
 _RESAMPLES = 2000
@@ -79,9 +80,8 @@ def compare(
     evaluated[-1] = evaluated[-2] + 1
 
     def reached(means: FloatArray) -> npt.NDArray[np.int64]:
-        late = np.column_stack([means >= target, np.ones(len(means), dtype=bool)])
-        first: npt.NDArray[np.int64] = evaluated[late.argmax(axis=1)]
-        return first
+        arrival: npt.NDArray[np.int64] = evaluated[first_reached(means, target)]
+        return arrival
 
     own, other = (int(reached(x.mean(axis=0)[None])[0]) for x in (a, b))
     if own == other == evaluated[-1]:

@@ -47,12 +47,12 @@ def group_runs(configs: Iterable[RunConfig]) -> list[Group]:
     groups = []
     for first, members in zip(firsts, panels.values(), strict=True):
         like = [other for other in firsts if _place(other) == _place(first)]
-        apart = _apart(first, like, SETTINGS.keys() - _COMPARED - {"seed"})
+        apart = what_differs(first, like, SETTINGS.keys() - _COMPARED - {"seed"})
         title = ", ".join([panel_title(first.dataset, skew_of(first)), *apart])
         for runs in members:
             same = [other[0] for other in members if other[0].selector == runs[0].selector]
             # The usual case keeps the plain name; only what departs from it says how.
-            label = " · ".join([runs[0].selector, *_apart(runs[0], same, _COMPARED)])
+            label = " · ".join([runs[0].selector, *what_differs(runs[0], same, _COMPARED)])
             ordered = tuple(sorted(runs, key=lambda config: config.seed))
             groups.append(Group(ordered, title, label))
     return groups
@@ -103,7 +103,9 @@ def skew_title(skew: str) -> str:
     return f"ξ = {skew}"
 
 
-def _apart(setting: RunConfig, others: Sequence[RunConfig], among: Collection[str]) -> list[str]:
+def what_differs(
+    setting: RunConfig, others: Sequence[RunConfig], among: Collection[str]
+) -> list[str]:
     """Say in which settings one of several differs from the others.
 
     What most runs leave as it is goes without saying, beside others that do not.

@@ -1,9 +1,32 @@
 """Numbers as readers want them, the same in tables and in the HTML report."""
 
+from typing import Protocol
+
+from fedcohort.metrics import RoundsInterval
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.summary import Summary
 
 MISSING = "–"
+
+
+class Arrival(Protocol):
+    """Whatever may have reached a target, over several seeds."""
+
+    @property
+    def target(self) -> float | None:
+        """The score to reach."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there were."""
+
+    @property
+    def rounds_to_target(self) -> int | None:
+        """Of the mean curve."""
+
+    @property
+    def interval(self) -> RoundsInterval | None:
+        """Its 95 % interval."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -51,21 +74,21 @@ def decimal(value: float | None, digits: int = 3) -> str:
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
-def rounds_reached(summary: Summary) -> str:
+def rounds_reached(arrival: Arrival) -> str:
     """Return the rounds to the target; ``>60`` where 60 rounds were not enough."""
-    if summary.target is None:
+    if arrival.target is None:
         return MISSING
-    reached = summary.rounds_to_target
-    return f">{summary.rounds}" if reached is None else str(reached)
+    reached = arrival.rounds_to_target
+    return f">{arrival.rounds}" if reached is None else str(reached)
 
 
-def rounds_interval(summary: Summary) -> str:
+def rounds_interval(arrival: Arrival) -> str:
     """Return the 95 % interval of the rounds to the target, or nothing with one seed."""
-    interval = summary.interval
+    interval = arrival.interval
     if interval is None:
         return ""
     if interval.low is None:
-        return f">{summary.rounds}"
+        return f">{arrival.rounds}"
     return f"≥{interval.low}" if interval.high is None else f"{interval.low}–{interval.high}"
 
 

@@ -1,0 +1,1 @@
+"""The leaderboard: conditions, published runs, standings, and the arena for a rule of your own."""

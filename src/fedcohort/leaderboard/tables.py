@@ -1,0 +1,272 @@
+"""What came of an arena as tables: for people, as Markdown and LaTeX, and as plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcohort.leaderboard.conditions import BASELINE, Condition
+from fedcohort.leaderboard.entries import Entry, compare_entries
+from fedcohort.leaderboard.standings import Entries, Standing
+from fedcohort.leaderboard.versus import Versus
+from fedcohort.report.comparison import Comparison
+from fedcohort.report.wording import (
+    MISSING,
+    decimal,
+    difference,
+    percent,
+    rounds_interval,
+    rounds_reached,
+    signed,
+)
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "ξ": r"$\xi$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    ">": "$>$",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperTable:
+    """A table of texts, one row of which may stand out.
+
+    Attributes
+    ----------
+    title : str
+        What it shows.
+    columns : tuple of str
+        Their headings; the first holds names, all others numbers.
+    rows : tuple of tuples of str
+        The cells.
+    marked : str or None
+        The first cell of the row that stands out.
+    note : str
+        How to read it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: str | None = None
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        lines = [self.columns, ("---", *("---:" for _ in self.columns[1:]))]
+        lines += [
+            tuple(f"**{cell}**" for cell in row) if row[0] == self.marked else row
+            for row in self.rows
+        ]
+        body = "\n".join(
+            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+        )
+        return f"{self.title}\n\n{body}\n\n{self.note}\n"
+
+    def latex(self) -> str:
+        """Return the table as LaTeX, for the package booktabs."""
+        rows = [
+            [rf"\textbf{{{_latex(cell)}}}" for cell in row]
+            if row[0] == self.marked
+            else [_latex(cell) for cell in row]
+            for row in self.rows
+        ]
+        ending = r" \\"
+        return "\n".join(
+            [
+                f"% {self.title}",
+                f"% {self.note}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+                r"\toprule",
+                " & ".join(map(_latex, self.columns)) + ending,
+                r"\midrule",
+                *(" & ".join(row) + ending for row in rows),
+                r"\bottomrule",
+                r"\end{tabular}",
+                "",
+            ]
+        )
+
+
+def standings_table(found: Sequence[Standing], marked: str) -> PaperTable:
+    """Return who was how fast over all conditions."""
+    own = list(found[0].entries.values())
+    rows = tuple(
+        (
+            s.selector,
+            f"{s.speed:.2f}",
+            f"{s.least_speed:.2f}",
+            f"{s.faster} / {s.slower}",
+            decimal(s.bytes, 2),
+            decimal(_mean_gemd(s)),
+            " ".join(s.needs).replace("_", " ") or "nothing",
+        )
+        for s in found
+    )
+    return PaperTable(
+        f"Standings over {_count(len(own), 'condition')}, {_count(len(own[0].seeds), 'seed')} each",
+        ("selector", "speed", "least", "faster / slower", "bytes", "GEMD", "must be told"),
+        rows,
+        marked,
+        f"Speed: {BASELINE}'s rounds to the target over the selector's, geometric mean; least: the"
+        f" lowest. Faster / slower: conditions in which the 95 % interval of the paired difference"
+        f" to {BASELINE} leaves out 0. Bytes to the target: over {BASELINE}'s, where both arrived.",
+    )
+
+
+def rounds_table(
+    found: Sequence[Standing], conditions: Sequence[Condition], marked: str
+) -> PaperTable:
+    """Return every selector's rounds to the target in every condition, with intervals."""
+    rows = tuple(
+        (
+            s.selector,
+            *(_with_interval(s.entries[condition.title]) for condition in conditions),
+            f"{s.speed:.2f}",
+        )
+        for s in found
+    )
+    titles = [condition.title.split(", ", 1) for condition in conditions]
+    goals = {
+        f"{percent(c.target, 0)} on {t[0]}": None for c, t in zip(conditions, titles, strict=True)
+    }
+    one = len({data for data, _ in titles}) == 1
+    return PaperTable(
+        "Rounds to the target",
+        ("selector", *(title[-1] if one else ", ".join(title) for title in titles), "speed"),
+        rows,
+        marked,
+        f"Rounds until the mean training score reaches {', '.join(goals)}; in brackets the 95 %"
+        " bootstrap interval over seeds.",
+    )
+
+
+def conditions_table(entries: Entries, conditions: Sequence[Condition], label: str) -> PaperTable:
+    """Return how one selector did in each condition, beside fedavg and the fastest."""
+    rows = []
+    for condition in conditions:
+        found = entries[condition.title]
+        own, uniform = found[label], found[BASELINE]
+        best = min(found.values(), key=lambda entry: entry.arrival)
+        place = 1 + sum(entry.arrival < own.arrival for entry in found.values())
+        rows.append(
+            (
+                condition.name,
+                _with_interval(own),
+                rounds_reached(uniform),
+                MISSING if own is uniform else _paired(compare_entries(own, uniform)),
+                f"{best.selector} {rounds_reached(best)}",
+                f"{place}/{len(found)}",
+            )
+        )
+    return PaperTable(
+        f"{label} in each condition",
+        ("condition", "rounds", BASELINE, "difference", "fastest", "place"),
+        tuple(rows),
+        None,
+        "Rounds to the target with 95 % intervals; the difference is paired by seed, and negative"
+        " where it is faster.",
+    )
+
+
+def rules_table(found: Sequence[Versus], conditions: int, label: str) -> PaperTable:
+    """Return how one selector did against each of the others."""
+    rows = tuple(
+        (
+            v.rule,
+            f"{v.speed:.2f}" + ("" if v.low is None else f" ({v.low:.2f}–{v.high:.2f})"),
+            f"{v.won} / {v.lost}",
+            f"{v.seeds_won} / {v.seeds_lost} / {v.seeds_tied}",
+        )
+        for v in found
+    )
+    return PaperTable(
+        f"{label} against each rule",
+        ("rule", "times as fast", f"won / lost of {conditions}", "seeds: earlier / later / same"),
+        rows,
+        None,
+        "Times as fast: the rule's rounds to the target over its own, geometric mean over the"
+        " conditions, with the 95 % interval over pairs of seeds. Won / lost: conditions in which"
+        " the 95 % interval of the paired difference leaves out 0.",
+    )
+
+
+def pair_rows(
+    found: Sequence[Versus], entries: Entries, conditions: Sequence[Condition], label: str
+) -> list[dict[str, Any]]:
+    """Return one row per condition and rule, as plain values."""
+    rows = []
+    for condition in conditions:
+        for v in found:
+            if condition.title not in v.comparisons:
+                continue
+            own, rule = (entries[condition.title][name] for name in (label, v.rule))
+            c = v.comparisons[condition.title]
+            rows.append(
+                {
+                    "condition": condition.name,
+                    "target": condition.target,
+                    "seeds": len(own.seeds),
+                    **_plain(own, "selector"),
+                    **_plain(rule, "rule"),
+                    "difference": c and c.difference,
+                    "difference_low": c and c.low,
+                    "difference_high": c and c.high,
+                    "p_value": c and c.p_value,
+                    "censored": c and c.censored,
+                }
+            )
+    return rows
+
+
+def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
+    interval = entry.interval
+    return {
+        who: entry.selector,
+        f"{who}_rounds": entry.rounds_to_target,
+        f"{who}_rounds_low": interval and interval.low,
+        f"{who}_rounds_high": interval and interval.high,
+        f"{who}_bytes": entry.bytes_to_target,
+        f"{who}_final_train": entry.final("train"),
+        f"{who}_final_test": entry.final("test"),
+        f"{who}_peak_test": entry.peak("test"),
+    }
+
+
+def _mean_gemd(standing: Standing) -> float | None:
+    values = [float(entry.gemd.mean()) for entry in standing.entries.values()]
+    mean = sum(values) / len(values)
+    return None if mean != mean else mean
+
+
+def _with_interval(entry: Entry) -> str:
+    interval = rounds_interval(entry)
+    return rounds_reached(entry) + (f" ({interval})" if interval else "")
+
+
+def _paired(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return MISSING
+    low, high = signed(comparison.low), signed(comparison.high)
+    return f"{difference(comparison)} ({low}, {high})"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)

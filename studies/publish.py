@@ -1,0 +1,91 @@
+"""Put results into the package, for `fedcohort arena`: src/fedcohort/leaderboard/published.npz.
+
+    python studies/publish.py docs/results/leaderboard*.sqlite.xz
+
+A store is the --out folder of a study, or its packed file (.sqlite.xz). The conditions are those of
+studies/leaderboard.toml; what is not finished in the stores is left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import lzma
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from drawing import NotInStoreError, run_script
+
+from fedcohort.files import replace_file
+from fedcohort.leaderboard.conditions import BASELINE, Condition, conditions_of_study
+from fedcohort.leaderboard.published import FILE, write_published
+from fedcohort.simulation import Store
+from fedcohort.simulation.merging import merge
+from fedcohort.simulation.store import FILE_NAME
+from fedcohort.simulation.study import read_study
+
+STUDY = Path(__file__).with_name("leaderboard.toml")
+
+
+def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
+    """Return conditions with the selectors that were run and the seeds that all of these finished.
+
+    What is left out is printed.
+    """
+    found = []
+    for condition in conditions:
+        done = {
+            selector: {c.seed for c in condition.runs(selector) if store.is_done(c.key)}
+            for selector in condition.selectors
+        }
+        begun = tuple(selector for selector, seeds in done.items() if seeds)
+        seeds = set(condition.seeds).intersection(*(done[selector] for selector in begun))
+        if BASELINE not in begun or not seeds:
+            print(f"{condition.name} is left out.", file=sys.stderr)
+            continue
+        kept = dataclasses.replace(condition, selectors=begun, seeds=tuple(sorted(seeds)))
+        found.append(kept)
+        for what in ("selectors", "seeds"):
+            missing = [x for x in getattr(condition, what) if x not in getattr(kept, what)]
+            if missing:
+                names = ", ".join(map(str, missing))
+                print(f"{condition.name}: left out are the {what} {names}.", file=sys.stderr)
+    if not found:
+        raise NotInStoreError("The stores hold no condition of the leaderboard that is finished.")
+    return found
+
+
+def publish(stores: Sequence[Path], to: Path = FILE, study: Path = STUDY) -> None:
+    """Write the runs of some stores into one file."""
+    with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "all") as together:
+        for number, path in enumerate(stores):
+            merge(together, _unpacked(path, Path(scratch) / str(number)))
+        wanted = finished(conditions_of_study(read_study(study)), together)
+        with replace_file(to) as file:
+            write_published(file, wanted, together)
+
+
+def _unpacked(path: Path, folder: Path) -> Path:
+    if path.is_dir():
+        return path
+    folder.mkdir()
+    with lzma.open(path) as packed, open(folder / FILE_NAME, "wb") as file:
+        shutil.copyfileobj(packed, file)
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the options and publish."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("store", type=Path, nargs="+", help="a study's folder, or .sqlite.xz")
+    parser.add_argument("-o", "--output", type=Path, default=FILE, help="the file (the package's)")
+    options = parser.parse_args(arguments)
+    publish(options.store, options.output)
+    print(f"{options.output}: {options.output.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    run_script(main)

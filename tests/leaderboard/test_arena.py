@@ -1,0 +1,176 @@
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort import FedAvg
+from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fedcohort.leaderboard.challenge import challenge
+from fedcohort.leaderboard.published import Published
+from fedcohort.simulation import Store
+
+
+class Uniform(FedAvg):
+    """fedavg under another name: it must draw the published cohorts."""
+
+    name = "uniform"
+
+
+@pytest.fixture(scope="module")
+def found(published, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedcohort.leaderboard.challenge.Published", lambda: published)
+        out = tmp_path_factory.mktemp("arena")
+        return fedcohort.arena(Uniform, device="cpu", out=out, progress=False), out
+
+
+def test_the_published_seeds_give_the_published_curves(found):
+    results, _ = found
+    for entries in results.entries.values():
+        np.testing.assert_allclose(entries["uniform"].train, entries["fedavg"].train, atol=1e-12)
+        assert entries["uniform"].rounds_to_target == entries["fedavg"].rounds_to_target
+    (duel,) = [v for v in results.duels if v.rule == "fedavg"]
+    assert (duel.speed, duel.low, duel.high) == (1, 1, 1)
+    assert (duel.won, duel.lost, duel.seeds_won, duel.seeds_lost, duel.seeds_tied) == (
+        0,
+        0,
+        0,
+        0,
+        6,
+    )
+
+
+def test_only_the_own_rule_and_one_run_of_a_check_are_done(found):
+    results, out = found
+    with Store.existing(out) as store:
+        runs = [(c.selector, c.seed, c.skew) for c in store.configs()]
+    assert runs.count(("fedavg", 0, "1")) == 1
+    own = {("uniform", seed, skew) for seed in (0, 1, 2) for skew in ("1", "0.5")}
+    assert set(runs) == own | {("fedavg", 0, "1")}
+    (check,) = results.checks
+    assert check.agrees
+    assert check.largest < 1e-9
+
+
+def test_the_check_goes_red_when_a_published_number_is_changed(found, published, tmp_path):
+    results, out = found
+    with np.load(published.path) as arrays:
+        changed = dict(arrays)
+    name = results.challenge.conditions[0].name
+    place = published.conditions[0].selectors.index("fedavg")
+    changed[f"{name}/train"] = changed[f"{name}/train"].astype(np.int64)
+    changed[f"{name}/train"][place, 0, 2] += changed[f"{name}/train/samples"] // 50
+    np.savez(tmp_path / "changed.npz", **changed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "fedcohort.leaderboard.challenge.Published", lambda: Published(tmp_path / "changed.npz")
+        )
+        again = fedcohort.arena(Uniform, device="cpu", out=out, progress=False)
+    (check,) = again.checks
+    assert not check.agrees
+    assert check.early == pytest.approx(0.02, abs=0.001)
+
+
+@pytest.mark.usefixtures("as_package")
+def test_runs_that_are_there_are_not_done_again(found, monkeypatch):
+    results, out = found
+    monkeypatch.setattr(
+        "fedcohort.simulation.lockstep.Lockstep.advance", lambda *_: pytest.fail("it ran")
+    )
+    again = fedcohort.arena(Uniform, device="cpu", out=out, progress=False)
+    assert again.to_json() == results.to_json()
+
+
+def test_a_published_rule_is_shown_and_not_run(as_package, monkeypatch):
+    monkeypatch.setattr(
+        "fedcohort.simulation.execution.runner.run_study", lambda *_: pytest.fail("it ran")
+    )
+    results = fedcohort.arena("match", ["digits-1"], seeds=[0, 2])
+    assert results.checks == ()
+    assert set(results.standings.selector) == {*as_package.conditions[0].selectors}
+    assert {len(e.seeds) for e in results.entries["Digits, ξ = 1"].values()} == {2}
+
+
+def test_a_variant_of_a_published_rule_has_a_row_of_its_own(as_package):
+    asked = challenge("match:evenness=free", ["digits"], None, as_package)
+    assert (asked.label, len(asked.new)) == ("match:evenness=free", 2)
+    named_alike = dataclasses.make_dataclass("Other", [], bases=(FedAvg,), eq=False)
+    named_alike.name = "match"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedcohort.leaderboard.challenge.spec_of", lambda _: "somewhere:Other")
+        patch.setattr("fedcohort.leaderboard.challenge.make_selector", lambda _: named_alike())
+        patch.setattr("fedcohort.leaderboard.challenge.check_selector", lambda _: None)
+        assert challenge(named_alike, ["digits"], None, as_package).label == "match (yours)"
+
+
+def test_a_gpu_keeps_the_published_precision_and_a_cpu_takes_float32(published):
+    half = dataclasses.replace(published.conditions[0].config, precision="bfloat16")
+    asked = challenge("fedsae", ["digits-1"], [1], published)
+    asked = dataclasses.replace(
+        asked, conditions=(dataclasses.replace(asked.conditions[0], config=half),)
+    )
+    assert {c.precision for c in asked.study("cuda").configs} == {"bfloat16"}
+    assert {c.precision for c in asked.study("cpu").configs} == {"float32"}
+    assert [(c.selector, c.seed) for c in asked.check("cpu").configs] == [("fedavg", 1)]
+
+
+class Greedy(Uniform):
+    """Takes more clients than it may."""
+
+    name = "greedy"
+
+    def _choose(self, k, rows, rng):
+        return super()._choose(min(k + 1, len(rows)), rows, rng)
+
+
+class Broken(Uniform):
+    name = "broken"
+
+    def _choose(self, k, rows, rng):
+        return super()._choose(k, rows[: k // 0], rng)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Greedy, r"must have k places"),
+        (Broken, r"ZeroDivisionError in line \d+ of .*test_arena.py: "),
+    ],
+)
+@pytest.mark.usefixtures("as_package")
+def test_a_rule_that_is_no_selector_is_refused_before_anything_runs(rule, said, tmp_path):
+    with pytest.raises(InvalidInputError, match=rf"'{rule.name}' does not do .*{said}"):
+        fedcohort.arena(rule, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("as_package")
+def test_wrong_words_get_one_sentence():
+    with pytest.raises(UnknownNameError, match="no condition 'digits-2'"):
+        fedcohort.arena("match", ["digits-2"])
+    with pytest.raises(UnknownNameError, match="no selector 'matsch'"):
+        fedcohort.arena("matsch")
+    with pytest.raises(InvalidParameterError, match="no published runs with seed 7 in digits"):
+        fedcohort.arena("match", ["digits"], seeds=[0, 7])
+
+
+def test_the_tables_are_written_for_papers_and_for_programs(found, tmp_path):
+    results, _ = found
+    paths = {path.name: path for path in results.write(tmp_path / "to")}
+    names = ("standings", "conditions", "rules", "rounds")
+    texts = {f"{name}.{ending}" for name in names for ending in ("md", "tex")}
+    assert set(paths) == texts | {"standings.csv", "pairs.csv", "arena.png", "arena.pdf"}
+    rounds = paths["rounds.tex"].read_text()
+    assert r"selector & $\xi$ = 1 & $\xi$ = 0.5, 30 \% drop out & speed \\" in rounds
+    assert r"\textbf{uniform} & " in rounds
+    assert rounds.count(r"\\") == 1 + len(results.ranked)
+    lines = paths["standings.md"].read_text().splitlines()
+    (own,) = [line for line in lines if "uniform" in line]
+    assert own.startswith("| **uniform** | **1.00** |")
+    rows = list(csv.DictReader(paths["pairs.csv"].open()))
+    assert len(rows) == 2 * 6
+    assert {row["selector"] for row in rows} == {"uniform"}
+    assert json.loads(json.dumps(results.to_json()))["rules"][0]["rule"] != "uniform"

@@ -1,0 +1,78 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fedcohort.errors import UnknownNameError
+from fedcohort.leaderboard.conditions import choose, conditions_of, conditions_of_study
+from fedcohort.simulation import RunConfig
+from fedcohort.simulation.study import read_study
+
+STUDY = Path(__file__).parents[2] / "studies" / "leaderboard.toml"
+SIX = ("fedavg", "match", "dp3s", "ward", "kcenter", "oort")
+
+
+def found(*settings, selectors=SIX, seeds=(0, 1)):
+    runs = [
+        RunConfig(clients=60, selector=selector, seed=seed, **setting)
+        for setting in settings
+        for selector in selectors
+        for seed in seeds
+    ]
+    return conditions_of(runs, {config.key: 0.8 for config in runs})
+
+
+def test_the_study_of_the_leaderboard_has_its_conditions():
+    conditions = conditions_of_study(read_study(STUDY))
+    titles = {c.name: c.title for c in conditions if c.config.dataset == "digits"}
+    assert titles == {
+        "digits-1": "Digits, ξ = 1",
+        "digits-H": "Digits, ξ = H",
+        "digits-0.5": "Digits, ξ = 0.5",
+        "digits-dirichlet-0.1": "Digits, Dirichlet(0.1)",
+        "digits-0.8-unequal": "Digits, ξ = 0.8, unequal sizes",
+        "digits-1-dropout": "Digits, ξ = 1, 30 % drop out",
+        "digits-1-stragglers": "Digits, ξ = 1, stragglers",
+    }
+    assert len({c.name for c in conditions}) == len(conditions) >= 21
+    assert all(len(c.seeds) >= 5 and "fedavg" in c.selectors for c in conditions)
+
+
+def test_conditions_of_one_skew_are_told_apart_by_what_differs():
+    names = [c.name for c in found({"cohort": 10}, {"cohort": 25}, {"skew": "H"})]
+    assert names == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25", "digits-H"]
+    models = found({"model": "mlp"}, {"model": "cnn-small"})
+    assert [c.title for c in models] == [
+        "Digits, ξ = 1, model mlp",
+        "Digits, ξ = 1, model cnn-small",
+    ]
+
+
+def test_a_condition_takes_six_rules_with_the_same_seeds_and_fedavg_among_them():
+    assert found({}, selectors=SIX[:5]) == []
+    assert found({}, selectors=(*SIX[1:], "afl")) == []
+    (one,) = found({})
+    late = [*one.runs("afl", [0]), *(c for name in SIX for c in one.runs(name))]
+    (without,) = conditions_of(late, {config.key: 0.8 for config in late})
+    assert set(without.selectors) == set(SIX)
+
+
+def test_runs_without_a_target_are_passed_over():
+    runs = [RunConfig(selector=name) for name in SIX]
+    assert conditions_of(runs, {}) == []
+
+
+def test_the_runs_of_a_condition_differ_in_selector_and_seed_alone():
+    (one,) = found({"dropout": 0.2})
+    mine, *_ = one.runs("hics", [7])
+    assert (mine.selector, mine.seed, mine.dropout) == ("hics", 7, 0.2)
+    assert dataclasses.replace(mine, selector="fedavg", seed=0) == one.config
+
+
+def test_conditions_are_chosen_by_name_or_data_set():
+    conditions = [*found({}, {"skew": "H"}), *found({"dataset": "mnist"})]
+    assert [c.name for c in choose(conditions, ["digits-H"])] == ["digits-H"]
+    assert len(choose(conditions, ["digits"])) == 2
+    assert choose(conditions, ["mnist", "digits-1", "digits"]) == conditions
+    with pytest.raises(UnknownNameError, match="no condition 'digts-1': did you mean 'digits-1'"):
+        choose(conditions, ["digts-1"])

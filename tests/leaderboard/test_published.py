@@ -1,0 +1,137 @@
+import dataclasses
+import lzma
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from publish import finished, publish
+
+from fedcohort.leaderboard.conditions import conditions_of_study
+from fedcohort.leaderboard.entries import BY_SEED, read_entry
+from fedcohort.leaderboard.published import FILE, Published, write_published
+from fedcohort.simulation import RoundRecord, Store
+from fedcohort.simulation.merging import merge
+from fedcohort.simulation.study import read_study
+
+ROOT = Path(__file__).parents[2]
+STUDY = ROOT / "studies" / "leaderboard.toml"
+
+
+def same(entry, other):
+    assert entry.seeds == other.seeds
+    assert (entry.target, entry.score) == (other.target, other.score)
+    np.testing.assert_array_equal(entry.evaluated_rounds, other.evaluated_rounds)
+    for name in BY_SEED:
+        np.testing.assert_allclose(
+            getattr(entry, name), getattr(other, name), rtol=1e-6, atol=1e-12, err_msg=name
+        )
+    assert entry.rounds_to_target == other.rounds_to_target
+
+
+def test_what_is_read_is_what_the_store_holds(board, conditions, published):
+    assert published.conditions == tuple(conditions)
+    for condition in conditions:
+        entries = published.entries(condition, condition.seeds)
+        assert list(entries) == list(condition.selectors)
+        for name, entry in entries.items():
+            same(entry, read_entry(board, condition.runs(name), name, condition.target))
+
+
+def test_some_seeds_are_those_of_the_store(board, conditions, published):
+    condition = conditions[1]
+    entry = published.entries(condition, [2])["match"]
+    same(entry, read_entry(board, condition.runs("match", [2]), "match", condition.target))
+
+
+def test_scores_that_are_no_shares_of_samples_are_kept_as_they_are(tmp_path, conditions):
+    """R² of a regression, without a test part."""
+    condition = dataclasses.replace(conditions[0], selectors=("fedavg",), seeds=(0,))
+    scores = [-0.123456789, np.pi / 4]
+    with Store(tmp_path / "store") as store:
+        (config,) = condition.runs("fedavg")
+        facts = {"clients": 20, "device": "CPU", "torch": "2", "score": "R²"}
+        store.begin(config, facts | {"train_evaluated_on": 10}, {})
+        records = [RoundRecord(round=r, train_score=s, cohort=(r,)) for r, s in enumerate(scores)]
+        store.save({config.key: records}, done=True)
+        with open(tmp_path / "kept.npz", "wb") as file:
+            write_published(file, [condition], store)
+    entry = Published(tmp_path / "kept.npz").entries(condition, [0])["fedavg"]
+    assert (entry.train[0].tolist(), entry.score) == (scores, "R²")
+    assert entry.final("test") is None
+    assert np.isnan(entry.gemd).all()
+
+
+def test_the_file_of_the_package_is_small_and_declared_in_the_study():
+    assert FILE.stat().st_size <= 1.5e6
+    declared = {c.name: c for c in conditions_of_study(read_study(STUDY))}
+    found = Published().conditions
+    assert any(c.config.dataset == "digits" for c in found)
+    for condition in found:
+        said = declared[condition.name]
+        assert (condition.title, condition.config) == (said.title, said.config)
+        assert condition.target == said.target
+        assert set(condition.seeds) <= set(said.seeds)
+        assert set(condition.selectors) <= set(said.selectors)
+
+
+@pytest.mark.slow
+def test_the_file_of_the_package_agrees_with_the_committed_stores(tmp_path):
+    published = Published()
+    stores = list((ROOT / "docs" / "results").glob("leaderboard*.sqlite.xz"))
+    if not stores:
+        pytest.skip("a source distribution has no stores of results")
+    with Store(tmp_path / "all") as store:
+        for packed in stores:
+            folder = tmp_path / packed.stem
+            folder.mkdir()
+            with lzma.open(packed) as read, open(folder / "results.sqlite", "wb") as file:
+                shutil.copyfileobj(read, file)
+            merge(store, folder)
+        assert set(published.conditions) == set(
+            finished(conditions_of_study(read_study(STUDY)), store)
+        )
+        for i, condition in enumerate(published.conditions):
+            # One rule in each condition, each time another: all of them take half a minute.
+            name = condition.selectors[i % len(condition.selectors)]
+            entry = published.entries(condition, condition.seeds)[name]
+            same(entry, read_entry(store, condition.runs(name), name, condition.target))
+
+
+def test_what_is_not_finished_is_left_out_and_named(board, tmp_path, capsys):
+    text = """
+    [base]
+    dataset = "digits"
+    selector = ["fedavg", "match", "dp3s", "ward", "kcenter", "gemd-oracle", "afl"]
+    seeds = "0..3"
+    clients = 20
+    cohort = 5
+    rounds = 6
+    epochs = 3
+    lr = 0.3
+    target = 0.3
+    [[part]]
+    name = "there"
+    skew = 1
+    [[part]]
+    name = "not begun"
+    skew = "H"
+    """
+    (tmp_path / "study.toml").write_text(text)
+    publish([board.folder], tmp_path / "some.npz", tmp_path / "study.toml")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "digits-1: left out are the selectors afl.",
+        "digits-1: left out are the seeds 3.",
+        "digits-H is left out.",
+    ]
+    (condition,) = Published(tmp_path / "some.npz").conditions
+    assert (condition.name, condition.seeds) == ("digits-1", (0, 1, 2))
+    assert "afl" not in condition.selectors
+
+
+def test_where_runs_were_made_is_kept(board, conditions, published):
+    facts = board.facts(conditions[0].runs("fedavg")[0].key)
+    origin = published.origins[conditions[0].name]
+    assert (origin.device, origin.torch) == (facts["device"], facts["torch"])
+    assert str(origin).endswith(f"(PyTorch {facts['torch']}, float32)")

@@ -1,0 +1,113 @@
+"""Numbers that were worked out by hand."""
+
+import numpy as np
+import pytest
+
+from fedcohort.leaderboard.entries import Entry, compare_entries
+from fedcohort.leaderboard.standings import standings
+from fedcohort.leaderboard.versus import versus
+
+LAST = 20
+
+
+def steps(selector, firsts, last=LAST, **values):
+    """An entry whose seeds are at 20 % until a round, and at 90 % from it on."""
+    rounds = np.arange(last + 1)
+    train = np.where(rounds >= np.array(firsts)[:, None], 0.9, 0.2)
+    each = np.ones(len(firsts))
+    kept = {
+        "test": train,
+        "bytes": np.tile(rounds, (len(firsts), 1)) * 100,
+        "time": np.tile(rounds, (len(firsts), 1)) * 2.0,
+        "gemd": 0.5 * each,
+        "participation_variation": 0.1 * each,
+        "selection_seconds": 0.001 * each,
+    }
+    return Entry(
+        selector=selector,
+        seeds=tuple(range(len(firsts))),
+        target=0.8,
+        score="accuracy",
+        evaluated_rounds=rounds,
+        train=train,
+        **kept | values,
+    )
+
+
+def test_the_mean_curve_arrives_with_its_last_seed():
+    entry = steps("mine", (4, 6, 8))
+    assert entry.rounds_to_target == 8
+    assert entry.arrivals.tolist() == [4, 6, 8]
+    assert (entry.bytes_to_target, entry.time_to_target) == (800, 16.0)
+    assert steps("mine", (4, 99)).rounds_to_target is None
+    assert steps("mine", (4, 99)).arrival == LAST + 1
+    assert steps("mine", (4, 99)).arrivals.tolist() == [4, LAST + 1]
+
+
+def test_seeds_are_paired_and_counted():
+    ours = {"a": steps("mine", (4, 6, 8)), "b": steps("mine", (5, 5, 5))}
+    theirs = {"a": steps("rule", (8, 6, 7)), "b": steps("rule", (10, 99, 4))}
+    found = versus(ours, theirs)
+    assert found.rule == "rule"
+    # a: 4<8, 6=6, 8>7; b: 5<10, 5<never, 5>4.
+    assert (found.seeds_won, found.seeds_lost, found.seeds_tied) == (3, 2, 1)
+    # Mean curves: 8 against 8, and 5 against never, which counts as 21.
+    assert found.speed == pytest.approx((1 * 21 / 5) ** 0.5)
+
+
+def test_a_win_is_an_interval_that_leaves_out_0():
+    ours = {
+        "a": steps("mine", (4,) * 6),
+        "b": steps("mine", (8,) * 6),
+        "c": steps("mine", (5,) * 6),
+    }
+    theirs = {
+        "a": steps("rule", (6,) * 6),
+        "b": steps("rule", (4,) * 6),
+        "c": steps("rule", (5,) * 6),
+    }
+    found = versus(ours, theirs)
+    assert (found.won, found.lost) == (1, 1)
+    assert found.comparisons["a"].difference == -2
+    assert found.comparisons["b"].difference == 4
+    # Every resample of equal seeds is the same: 6/4, 4/8 and 5/5.
+    exact = (1.5 * 0.5 * 1) ** (1 / 3)
+    assert (found.speed, found.low, found.high) == pytest.approx((exact,) * 3)
+    assert versus(theirs, ours).speed == pytest.approx(1 / exact)
+
+
+def test_the_interval_of_the_speed_comes_from_pairs():
+    """Ours is always twice as fast as theirs with the same seed, whatever the seed."""
+    ours = {"a": steps("mine", (2, 3, 4, 5, 6))}
+    theirs = {"a": steps("rule", (4, 6, 8, 10, 12))}
+    found = versus(ours, theirs)
+    assert (found.low, found.high) == pytest.approx((2.0, 2.0))
+    mixed = versus(ours, {"a": steps("rule", (12, 10, 8, 6, 4))})
+    assert mixed.low < 2 < mixed.high
+
+
+def test_one_seed_has_no_interval():
+    ours, theirs = {"a": steps("mine", (4,))}, {"a": steps("rule", (8,))}
+    found = versus(ours, theirs)
+    assert (found.speed, found.low, found.high) == (2.0, None, None)
+    assert (found.won, found.lost, found.seeds_won) == (0, 0, 1)
+
+
+def test_entries_are_compared_over_the_seeds_that_both_have():
+    ours, theirs = steps("mine", (4, 4, 4)), steps("rule", (4, 6, 6))
+    assert compare_entries(ours.only([1, 2]), theirs).difference == -2
+    assert ours.only([2]).seeds == (2,)
+
+
+def test_standings_are_of_rules_that_ran_everywhere():
+    entries = {
+        "a": {n: steps(n, (r, r)) for n, r in (("fedavg", 8), ("mine", 4), ("rare", 2))},
+        "b": {n: steps(n, (r, r)) for n, r in (("fedavg", 6), ("mine", 12))},
+    }
+    found = standings(entries, {"fedavg": (), "mine": ("loss",)})
+    assert [s.selector for s in found] == ["fedavg", "mine"]
+    mine = found[1]
+    assert mine.speeds == {"a": 2.0, "b": 0.5}
+    assert (mine.speed, mine.least_speed) == pytest.approx((1.0, 0.5))
+    assert (mine.faster, mine.slower) == (1, 1)
+    assert (mine.bytes, mine.time) == pytest.approx((1.0, 1.0))
