@@ -57,6 +57,11 @@ class Match(ProfileSelector):
 
     Parameters
     ----------
+    guard : {"off", "profiles", "updates"}
+        Who is left out: nobody; clients whose profiles look forged; or also those whose training
+        contradicts their profile.
+    outputs : int
+        Classes: the length of the output layer's bias; for the guard ``updates``.
     evenness : {"uniform", "strict", "free"}
         How evenly clients take part. ``uniform``: nobody is chosen whose rounds exceed the mean by
         more than uniform sampling would let many do. ``strict``: every client once before any
@@ -67,6 +72,12 @@ class Match(ProfileSelector):
         How a cohort is sought; all but ``swap`` are baselines.
     whiten : bool
         False compares plain profiles, as a baseline.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> len(Match(evenness="free").fit(profiles).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     evenness: str = parameter("uniform", OneOf("uniform", "strict", "free"))
