@@ -1,6 +1,6 @@
 """What liars do to cohorts, with and without the guard.
 
-    python benchmarks/attacks.py [--quick] [--json] [--part gemd|alarms|updates]
+    python benchmarks/attacks.py [--quick] [--json] [--save FILE] [--part gemd|alarms|updates]
 
 Needs MNIST (`fedcohort data fetch`). 100 clients, cohorts of 10, MNIST ξ=1, profiles of initial
 models, 5 seeds × 40 cohorts; liars are drawn anew for each seed. Two measures:
@@ -22,7 +22,7 @@ import json
 import numpy as np
 import torch
 from liars import ATTACKS
-from markdown import table
+from markdown import add_save, save, table
 from match import MATERIALS, federation, outputs
 
 from fedcohort import make_selector
@@ -164,6 +164,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one seed, fewer settings")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--part", choices=["gemd", "alarms", "updates"])
+    add_save(parser)
     options = parser.parse_args()
     if options.quick:
         global SEEDS
@@ -176,6 +177,7 @@ def main():
         results["alarms"] = alarms(names)
     if options.part == "updates" or (options.part is None and not options.quick):
         results["updates"] = updates(options.quick)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 
