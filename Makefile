@@ -48,7 +48,7 @@ docs: $(VENV)/.docs $(TUTORIALS) build/explorer.html
 	$(BIN)/python docs/tools/tables.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/tools/check_site.py build/site
-	@echo "The site is in build/site: open build/site/index.html"
+	@echo "The site is in build/site: open build/site/index.html; its search works where it is served, as by make docs-serve"
 
 docs-serve: $(VENV)/.docs $(TUTORIALS) build/explorer.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

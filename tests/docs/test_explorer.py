@@ -14,7 +14,9 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>html {{ font-size: 125% }} body {{ color-scheme: {scheme}; margin: 8px }}
 button, select, header {{ display: none }}</style></head>
-<body>{explorer}</body></html>"""
+<body>{explorer}<script>
+window.addEventListener("keydown", (event) => {{ document.body.dataset.keys = event.key }});
+</script></body></html>"""
 ROUNDS = 12
 
 
@@ -56,6 +58,8 @@ def test_it_works_by_keyboard_and_asks_for_nothing(start, rounds, width):
     chooser.focus()
     page.keyboard.type("match")
     assert chooser.input_value() == "match"
+    # The page has keys of its own, as the site's theme does.
+    assert page.evaluate("document.body.dataset.keys") is None
     page.get_by_role("slider").focus()
     page.keyboard.press("End")
     last = rounds.loc["match", ROUNDS]
