@@ -10,8 +10,8 @@ import functools
 import os
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from fedcohort.errors import InvalidParameterError, MissingPackageError
 
@@ -107,5 +107,5 @@ def unpredictable_normal(count: int) -> NDArray[np.float64]:
     """
     # 52 bits, so that adding a half is exact: a share of 1 would be infinite noise.
     bits = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(12)
-    normal: NDArray[np.float64] = ndtri((bits + 0.5) / 2**52)
+    normal: NDArray[np.float64] = scipy.special.ndtri((bits + 0.5) / 2**52)
     return normal
