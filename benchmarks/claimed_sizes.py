@@ -10,6 +10,7 @@ to four upper quartiles of the others' (`fedcohort.selection.sizes`, the default
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
 from liars import claimed
@@ -31,7 +32,7 @@ class Clients:
         self.counts = np.eye(KINDS)[kinds] * self.sizes[:, None]
         self.profiles = 3 + rng.normal(size=(KINDS, 30))[kinds] + 0.05 * rng.normal(size=(100, 30))
         updates = rng.normal(size=(KINDS, 50))[kinds] + 0.1 * rng.normal(size=(CLIENTS, 50))
-        self.answers = {
+        self.answers: dict[Need, Any] = {
             Need.PROFILE: self.profiles,
             Need.LOSS: rng.uniform(0.5, 3.0, CLIENTS),
             Need.UPDATE: updates.astype(np.float32),

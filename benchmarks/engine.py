@@ -408,7 +408,7 @@ def gpu_times(config, materials, label, quick):
     )
     for _ in range(probe.rounds):
         records = plain.advance()[0], ours.advance()[0]
-    accuracies = [record.test_score for record in records]
+    accuracies = [record.test_score or 0.0 for record in records]
     if abs(accuracies[0] - accuracies[1]) > TOLERANCE:
         sys.exit(f"The accuracies differ, so no speed is reported: {accuracies}")
     configs = [

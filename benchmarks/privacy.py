@@ -38,7 +38,7 @@ from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.study import study_of_runs
 
-SEEDS = (0, 1, 2)
+SEEDS: tuple[int, ...] = (0, 1, 2)
 SIZE, DELTA = 600, 1e-5
 EPSILONS = (20.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.1)
 SKEWS = ("1", "H", "0.5", "dirichlet:0.1")
