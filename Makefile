@@ -15,7 +15,7 @@ test: $(VENV)/.dev lint
 # of minutes or tutorial. Folders, files and tests that need one of these are named here, or marked
 # `slow`.
 SLOW := tests/e2e tests/flower tests/fuzz tests/simulation tests/training tests/studies \
-	tests/report/test_browser.py tests/docs/test_tutorials.py
+	tests/report/test_browser.py tests/docs/test_explorer.py tests/docs/test_tutorials.py
 SLOW_TESTS := tests/federation/test_skew.py::test_the_default_size_is_the_largest_feasible_one \
 	tests/dpp/test_elementary.py::test_large_spectrum \
 	tests/metrics/test_convergence.py::test_the_interval_covers_the_truth
@@ -44,17 +44,20 @@ flower-versions: $(VENV)/.dev
 
 # The site: tutorials are run when they or the package changed, warnings are errors, links are checked.
 TUTORIALS := $(patsubst docs/tutorials/%.py,build/tutorials/%.md,$(wildcard docs/tutorials/*.py))
-docs: $(VENV)/.docs $(TUTORIALS)
+docs: $(VENV)/.docs $(TUTORIALS) build/explorer.html
 	$(BIN)/python docs/tools/tables.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/tools/check_site.py build/site
-	@echo "The site is in build/site: open build/site/index.html"
+	@echo "The site is in build/site: open build/site/index.html; its search works where it is served, as by make docs-serve"
 
-docs-serve: $(VENV)/.docs $(TUTORIALS)
+docs-serve: $(VENV)/.docs $(TUTORIALS) build/explorer.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 build/tutorials/%.md: docs/tutorials/%.py docs/tools/tutorials.py $(shell find src -name '*.py') | $(VENV)/.docs
 	$(BIN)/python docs/tools/tutorials.py $< --to build/tutorials
+
+build/explorer.html: docs/tools/explorer.py $(shell find src -name '*.py') $(wildcard src/fedcohort/report/templates/*) | $(VENV)/.docs
+	$(BIN)/python $<
 
 # Tables of pages anew from the files of their numbers.
 tables:

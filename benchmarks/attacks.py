@@ -1,6 +1,6 @@
 """What liars do to cohorts, with and without the guard.
 
-    python benchmarks/attacks.py [--quick] [--json] [--part gemd|alarms|updates]
+    python benchmarks/attacks.py [--quick] [--json] [--save FILE] [--part gemd|alarms|updates]
 
 Needs MNIST (`fedcohort data fetch`). 100 clients, cohorts of 10, MNIST ξ=1, profiles of initial
 models, 5 seeds × 40 cohorts; liars are drawn anew for each seed. Two measures:
@@ -18,11 +18,12 @@ updates  the check of profiles against updates: training, found liars and false 
 import argparse
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import torch
 from liars import ATTACKS
-from markdown import table
+from markdown import add_save, save, table
 from match import MATERIALS, federation, outputs
 
 from fedcohort import make_selector
@@ -34,7 +35,7 @@ from fedcohort.selection.registry import register
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.lockstep import Lockstep
 
-SEEDS = (0, 1, 2, 3, 4)
+SEEDS: tuple[int, ...] = (0, 1, 2, 3, 4)
 SELECTORS = ("dp3s", "match", "kcenter", "ward")
 
 
@@ -79,7 +80,7 @@ def gemd_tables():
 
 
 def alarms(names):
-    cases = [
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("1", {}),
         ("H", {}),
         ("0.5", {}),
@@ -123,7 +124,8 @@ class Spy(FedAvg):
 def updates(quick):
     rows = []
     for skew in ("1", "H") if quick else ("1", "H", "0.5", "dirichlet:0.1"):
-        options = {} if skew.startswith("dirichlet") else {"samples_per_client": 100}
+        equal: dict[str, Any] = {"samples_per_client": 100}
+        options = {} if skew.startswith("dirichlet") else equal
         config = RunConfig(
             dataset="mnist", skew=skew, selector="spy", model="mlp", rounds=60, batch_size=54,
             eval_every=100, eval_samples=100, **options,
@@ -132,7 +134,7 @@ def updates(quick):
         for rounds in (10, 30):
             while lockstep.round < rounds:
                 lockstep.advance()
-            run = lockstep._members[0]
+            run: Any = lockstep._members[0]
             # What came of the last round is heard in another thread: wait for it.
             seen = run.listening().seen
             ids = np.array(sorted(seen))
@@ -164,6 +166,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one seed, fewer settings")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--part", choices=["gemd", "alarms", "updates"])
+    add_save(parser)
     options = parser.parse_args()
     if options.quick:
         global SEEDS
@@ -176,6 +179,7 @@ def main():
         results["alarms"] = alarms(names)
     if options.part == "updates" or (options.part is None and not options.quick):
         results["updates"] = updates(options.quick)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

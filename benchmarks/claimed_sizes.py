@@ -1,6 +1,6 @@
 """What clients get that claim to hold a million times their data, with and without the limit.
 
-    python benchmarks/claimed_sizes.py [--quick] [--json]
+    python benchmarks/claimed_sizes.py [--quick] [--json] [--save FILE]
 
 100 clients of ten kinds with sizes of a log-normal law, cohorts of 10, 5 seeds × 40 rounds; the
 profiles, updates and losses of the kinds are made up, since only what liars get is measured. One
@@ -10,6 +10,7 @@ to four upper quartiles of the others' (`fedcohort.selection.sizes`, the default
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
 from liars import claimed
@@ -31,7 +32,7 @@ class Clients:
         self.counts = np.eye(KINDS)[kinds] * self.sizes[:, None]
         self.profiles = 3 + rng.normal(size=(KINDS, 30))[kinds] + 0.05 * rng.normal(size=(100, 30))
         updates = rng.normal(size=(KINDS, 50))[kinds] + 0.1 * rng.normal(size=(CLIENTS, 50))
-        self.answers = {
+        self.answers: dict[Need, Any] = {
             Need.PROFILE: self.profiles,
             Need.LOSS: rng.uniform(0.5, 3.0, CLIENTS),
             Need.UPDATE: updates.astype(np.float32),
@@ -82,6 +83,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one seed, 20 rounds")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    # Here, since tests import this file from where another package has that name.
+    from markdown import add_save, save, table
+
+    add_save(parser)
     options = parser.parse_args()
     seeds, rounds = (range(1), 20) if options.quick else (range(5), 40)
     results, rows = {}, []
@@ -93,11 +98,9 @@ def main():
             results[name][case] = {"before": before, "after": after}
             cells += [f"{b:.2f} → {a:.2f}" for b, a in zip(before, after, strict=True)]
         rows.append([name, *cells])
-    # Here, since tests import this file from where another package has that name.
-    from markdown import table
-
     header = ["selector", *(f"{c}: {what}" for c in CASES for what in ("places", "weight"))]
     table("liars' share of places and of weight, every claim counts → limited", header, rows)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

@@ -1,6 +1,6 @@
 """How fast the simulator trains: against a plain loop, Flower's simulation and pfl-research.
 
-    python benchmarks/engine.py [--quick] [--json] [--part NAME]
+    python benchmarks/engine.py [--quick] [--json] [--save FILE] [--part NAME]
 
 Every system is given the same federation, first model, cohorts, batches and rounds, one run, and
 must reach the same test accuracy before a speed is reported. Times are the median a round after
@@ -35,6 +35,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from markdown import add_save, save, table
 from torch.utils.flop_counter import FlopCounterMode
 
 PEERS = Path(__file__).parent / "peers"
@@ -80,11 +81,14 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--part", choices=list(PARTS))
+    add_save(parser)
     options = parser.parse_args()
     parts = [options.part] if options.part else [p for p in PARTS if usual(p, options.quick)]
     results = {}
     for part in parts:
         results |= {f"{part}_{name}": value for name, value in PARTS[part](options.quick).items()}
+    table("all figures", ["figure", "value"], list(results.items()), digits=5)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 
@@ -404,7 +408,7 @@ def gpu_times(config, materials, label, quick):
     )
     for _ in range(probe.rounds):
         records = plain.advance()[0], ours.advance()[0]
-    accuracies = [record.test_score for record in records]
+    accuracies = [record.test_score or 0.0 for record in records]
     if abs(accuracies[0] - accuracies[1]) > TOLERANCE:
         sys.exit(f"The accuracies differ, so no speed is reported: {accuracies}")
     configs = [

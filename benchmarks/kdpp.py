@@ -1,6 +1,6 @@
 """k-DPP sampling: fedcohort against DPPy, and fedcohort alone on large populations.
 
-    python benchmarks/kdpp.py [--quick] [--mnist] [--json]
+    python benchmarks/kdpp.py [--quick] [--mnist] [--json] [--save FILE]
 
 Both get the same profiles and end with the same distribution. Set-up runs from the profiles to the
 first draw, which is when DPPy decomposes its kernel and evaluates the polynomials. Times against
@@ -21,6 +21,7 @@ import time
 
 import numpy as np
 from dppy.finite_dpps import FiniteDPP
+from markdown import add_save, save, table
 from scipy.spatial.distance import cdist
 
 from fedcohort.dpp import KDPP, Landmarks
@@ -203,12 +204,17 @@ def in_a_process_of_its_own(clients: int) -> dict[str, float]:
     return json.loads(output.splitlines()[-1])
 
 
+def shown(time_s: float) -> str:
+    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.3g} ms"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="end within a minute")
     parser.add_argument("--mnist", action="store_true", help="add the closeness of low rank")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--population", type=int, help=argparse.SUPPRESS)
+    add_save(parser)
     options = parser.parse_args()
     if options.population:
         print(json.dumps(large_population(options.population)))
@@ -218,41 +224,47 @@ def main() -> None:
         f"k = {K}, Q = {Q}; {platform.machine()}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}\n"
     )
-    print("Against DPPy              ours        DPPy     ratio")
-    compared = {}
+    against, compared = [], {}
     for clients in (100, 1000, 3000):
         row = compared[str(clients)] = against_dppy(clients, 1 if options.quick else REPEATS)
-        print(
-            f"C = {clients:<5} set-up   {row['setup_s'] * 1e3:8.1f} ms "
-            f"{row['dppy_setup_s'] * 1e3:8.1f} ms {row['setup_ratio']:8.1f}\n"
-            f"          a draw   {row['draw_s'] * 1e6:8.1f} µs "
-            f"{row['dppy_draw_s'] * 1e6:8.1f} µs {row['draw_ratio']:8.1f}\n"
-            f"  rank {LOW_RANK} set-up and\n"
-            f"         100 draws {row['low_rank_setup_and_100_draws_s'] * 1e3:8.1f} ms "
-            f"{row['dppy_setup_and_100_draws_s'] * 1e3:8.1f} ms {row['low_rank_ratio']:8.1f}",
-            flush=True,
-        )
+        low_rank = f"rank {LOW_RANK}: set-up and 100 draws"
+        for what, ours, dppy, ratio in (
+            ("set-up", "setup_s", "dppy_setup_s", "setup_ratio"),
+            ("a draw", "draw_s", "dppy_draw_s", "draw_ratio"),
+            (
+                low_rank,
+                "low_rank_setup_and_100_draws_s",
+                "dppy_setup_and_100_draws_s",
+                "low_rank_ratio",
+            ),
+        ):
+            times = [shown(row[key]) for key in (ours, dppy)]
+            against.append([clients, what, *times, f"{row[ratio]:.1f}"])
+    table("against DPPy", ["C", "", "fedcohort", "DPPy", "ratio"], against)
 
-    print(f"\nLow rank, {POPULATION_RANK} landmarks, float32 profiles")
-    print("C          preprocessing  peak memory (profiles)   a draw   one of many")
-    populations = {}
+    grown, populations = [], {}
     for clients in (10_000,) if options.quick else (10_000, 100_000, 1_000_000):
         row = populations[str(clients)] = in_a_process_of_its_own(clients)
-        print(
-            f"{clients:<10} {row['preprocessing_s']:10.2f} s {row['peak_gib']:8.2f} GiB "
-            f"({row['profiles_gib']:.2f} GiB) {row['draw_s'] * 1e3:8.2f} ms "
-            f"{row['draw_of_many_s'] * 1e3:8.3f} ms\n"
-            f"           join of {JOINING}: {row['join_s']:.3f} s "
-            f"(the first {row['first_join_s']:.3f} s), built anew: "
-            f"{row['rebuild_s']:.2f} s, ratio {row['join_ratio']:.0f}",
-            flush=True,
+        grown.append(
+            [
+                f"{clients:,}",
+                f"{row['preprocessing_s']:.2f} s",
+                f"{row['peak_gib']:.2f} GiB",
+                f"{row['draw_s'] * 1e3:.2f} ms",
+                f"{row['draw_of_many_s'] * 1e3:.2f} ms",
+                f"{row['join_s']:.3f} s ({row['first_join_s']:.3f})",
+                f"{row['rebuild_s']:.2f} s",
+            ]
         )
+    heads = ["C", "preprocessing", "peak memory", "one draw", "one of many", "a join", "built anew"]
+    table("low rank", heads, grown)
     results = {"against_dppy": compared, "populations": populations}
     if options.mnist:
-        print("\nMNIST, one class a client, C = 2000\nlandmarks  Σ|π_low − π_exact| / k  GEMD")
         results["mnist"] = closeness_on_mnist()
-        for rank, row in results["mnist"].items():
-            print(f"{rank:<10} {row['error']:21.4f}  {row['gemd']:.4f}", flush=True)
+        rows = [[rank, row["error"], row["gemd"]] for rank, row in results["mnist"].items()]
+        heads = ["landmarks", r"Σ\|π_low − π_exact\| / k", "mean GEMD of 4000 cohorts"]
+        table("closeness of low rank", heads, rows)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

@@ -1,6 +1,6 @@
 """How close cohorts come to everyone's label mixture: `match` against the others, and its parts.
 
-    python benchmarks/match.py [--quick] [--json] [--part gemd|ablation|speed]
+    python benchmarks/match.py [--quick] [--json] [--save FILE] [--part gemd|ablation|speed]
 
 Needs MNIST and Fashion-MNIST (`fedcohort data fetch`). No training: profiles of initial models,
 cohorts drawn from them, and the GEMD of those cohorts. C=100 clients, cohorts of 10, three
@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import torch
-from markdown import table
+from markdown import add_save, save, table
 
 from fedcohort import Match, make_selector
 from fedcohort.metrics import gemd, participation_variation
@@ -246,6 +246,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="MNIST and small populations only")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--part", choices=("gemd", "ablation", "speed"))
+    add_save(parser)
     options = parser.parse_args()
     names = ("mnist",) if options.quick else ("mnist", "fashion-mnist")
     results = {}
@@ -255,6 +256,7 @@ def main():
         ablations(names)
     if options.part in (None, "speed"):
         results["seconds"] = speed((1000, 100_000) if options.quick else (1000, 100_000, 1_000_000))
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

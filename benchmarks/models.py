@@ -1,6 +1,6 @@
 """How fast residual networks train: against the plain loop, with equal and unequal clients.
 
-    python benchmarks/models.py [--quick] [--json]
+    python benchmarks/models.py [--quick] [--json] [--save FILE]
 
 On a GPU: ResNet-18 and ResNet-8 (GroupNorm), 10 clients of 500 images 3×32×32 each, batches of 50,
 one pass, 10 runs at once, bfloat16; milliseconds per run-round of local training. On a CPU:
@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import torch
-from markdown import table
+from markdown import add_save, save, table
 
 from fedcohort.training.accelerators.choice import choose_trainer
 from fedcohort.training.architectures.resnet import resnet8, resnet18
@@ -98,6 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    add_save(parser)
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cases = {"resnet8": (resnet8, 100, 10, 1)}
@@ -115,6 +116,7 @@ def main():
         rows.append([name, trainer, *cells])
     heads = ["model", "trainer", "loop, ms", "ours, ms", "unequal, ms", "loop / ours"]
     table("Local training, milliseconds per run-round", [*heads, "unequal / equal"], rows)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

@@ -1,6 +1,7 @@
 """What profiles reveal and what hiding it costs: attacks, GEMD and rounds against ε.
 
-    python benchmarks/privacy.py [--quick] [--json] [--part leak|gemd|design|rounds|figure]
+    python benchmarks/privacy.py [--quick] [--json] [--save FILE]
+                                 [--part leak|gemd|design|rounds|figure]
 
 Needs MNIST (`fedcohort data fetch mnist`) and dp-accounting (`fedcohort[privacy]`). 100 clients,
 cohorts of 10, 600 samples a client (some samples go to two clients, since the digit 5 has only
@@ -21,7 +22,7 @@ import tempfile
 
 import numpy as np
 import torch
-from markdown import table
+from markdown import add_save, save, table
 from scipy.optimize import nnls
 from scipy.stats import norm, rankdata
 
@@ -37,7 +38,7 @@ from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.study import study_of_runs
 
-SEEDS = (0, 1, 2)
+SEEDS: tuple[int, ...] = (0, 1, 2)
 SIZE, DELTA = 600, 1e-5
 EPSILONS = (20.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.1)
 SKEWS = ("1", "H", "0.5", "dirichlet:0.1")
@@ -296,6 +297,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one seed, fewer settings")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--part", choices=["leak", "gemd", "design", "rounds", "figure"])
+    add_save(parser)
     options = parser.parse_args()
     if options.quick:
         global SEEDS
@@ -311,6 +313,7 @@ def main():
         results["design"] = design()
     if options.part == "rounds" or (options.part is None and not options.quick):
         results["rounds"] = rounds_to_target(options.quick)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

@@ -1,6 +1,6 @@
 """How a round's cost grows: with the cohort, the runs, the population and the model; and memory.
 
-    python benchmarks/scaling.py [--quick] [--json]
+    python benchmarks/scaling.py [--quick] [--json] [--save FILE]
 
 On the CPU, with the trainer that the rule says; evaluation is left out. Times are the
 median a round, in milliseconds; of the population's table, what selection took is listed apart.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from markdown import table
+from markdown import add_save, save, table
 
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation import RunConfig
@@ -67,6 +67,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    add_save(parser)
     options = parser.parse_args()
     rounds = 20 if options.quick else 100
     digits, results = load_dataset("digits"), {}
@@ -132,6 +133,7 @@ def main():
         results[f"memory_growth_{'digits' if dataset is digits else 'cnn'}_mib"] = rows[-1][4]
     header = ["", "rounds", "MiB after a fifth of them", "MiB at the end", "growth"]
     table("memory", header, rows, digits=2)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

@@ -5,7 +5,7 @@ mean Σ_v ω_qv μ_v + b_q and variance Σ_v (ω_qv σ_v)². The mean is exact b
 assumes that input features are uncorrelated, and normality needs weak dependence; both are
 measured here, on the initial model, class by class.
 
-    python benchmarks/theorem1.py [--quick] [--json]
+    python benchmarks/theorem1.py [--quick] [--json] [--save FILE]
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 
 import numpy as np
 import torch
+from markdown import add_save, save, table
 from scipy import stats
 
 from fedcohort.profiles.fc1 import find_layer
@@ -63,6 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="digits only")
     parser.add_argument("--json", action="store_true")
+    add_save(parser)
     options = parser.parse_args()
     results = {}
     for name in ("digits",) if options.quick else ("digits", "mnist", "fashion-mnist"):
@@ -70,10 +72,9 @@ def main():
         classes = [compare(inputs[labels == j], outputs[labels == j], layer) for j in range(10)]
         results[name] = {key: float(np.mean([c[key] for c in classes])) for key in classes[0]}
     columns = list(next(iter(results.values())))
-    print("| data | " + " | ".join(columns) + " |")
-    print("|---|" + "---|" * len(columns))
-    for name, row in results.items():
-        print(f"| {name} | " + " | ".join(f"{row[key]:.3g}" for key in columns) + " |")
+    rows = [[name, *(f"{row[key]:.3g}" for key in columns)] for name, row in results.items()]
+    table("FC-1 means against Theorem 1", ["data", *columns], rows)
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

@@ -1,6 +1,6 @@
 """What must not grow: memory with the rounds, and the time to look at a study with its runs.
 
-    python benchmarks/trust.py [--quick] [--json] [--part memory|looking|instructions]
+    python benchmarks/trust.py [--quick] [--json] [--save FILE] [--part memory|looking|instructions]
 
 `memory` does a study of 25 runs in this process and reads its resident set after every round:
 the most after a tenth of the rounds against the most at all later ones. `looking` does a study of
@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from markdown import table
+from markdown import add_save, save, table
 
 from fedcohort.simulation import Store
 from fedcohort.simulation.execution.runner import prepare_study, run_study
@@ -139,6 +139,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--part", choices=("memory", "looking", "instructions"))
+    add_save(parser)
     options = parser.parse_args()
     parts = {
         "memory": lambda: memory(300 if options.quick else 5000),
@@ -149,6 +150,7 @@ def main():
     for name, part in parts.items():
         if options.part in (None, name):
             results |= part()
+    save(options.save)
     if options.json:
         print(json.dumps(results))
 

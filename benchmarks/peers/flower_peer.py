@@ -15,7 +15,7 @@ import flower_client
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.simulation import run_simulation
 
 from fedcohort.flower import CohortStrategy
@@ -55,7 +55,8 @@ def main():
         task = flower_client.task()
         torch.set_num_threads(CORES)
         rounds, cohort = task.order.shape[:2]
-        strategy = scheduled = Scheduled(cohort)
+        scheduled = Scheduled(cohort)
+        strategy: Strategy = scheduled
         if selector is not None:
             plain = FedAvg(fraction_evaluate=0.0)
             strategy = CohortStrategy(plain, selector, cohort=cohort, min_clients=nodes)

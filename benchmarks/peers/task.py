@@ -4,6 +4,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ class Task:
     @classmethod
     def load(cls, folder):
         folder = Path(folder)
-        arrays = {
+        arrays: dict[str, Any] = {
             name: torch.from_numpy(np.load(folder / f"{name}.npy"))
             for name in ("x", "y", "x_test", "y_test", "order")
         }

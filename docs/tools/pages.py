@@ -1,7 +1,8 @@
 """Pages of the site that do not stand in docs/, as a hook of MkDocs.
 
 - The changelog and the guide for contributors come from the root of the repository.
-- Tutorials come from ``build/tutorials``, where `tutorials.py` wrote them.
+- Tutorials come from ``build/tutorials``, where `tutorials.py` wrote them, and the cohort explorer
+  of the Start page from ``build/explorer.html``, where `explorer.py` did.
 - A link to a file outside docs/, such as ``../studies/smoke.toml``, leads to a page that shows it,
   so that every link of the site can be followed and checked without a network.
 """
@@ -17,6 +18,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 MADE_TUTORIALS = ROOT / "build" / "tutorials"
+MADE_EXPLORER = ROOT / "build" / "explorer.html"
+EXPLORER_PLACE = '<div id="cohort-explorer"></div>'
 FROM_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".md": "markdown", ".yml": "yaml"}
 
@@ -62,6 +65,15 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     parts = _CODE.split(markdown)
     # A link's text may itself be code, so the split puts `](…)` into the prose after it.
     return "".join(part if n % 2 else _LINK.sub(moved, part) for n, part in enumerate(parts))
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Put the cohort explorer into its place, after the search has read the page's words."""
+    if EXPLORER_PLACE not in output:
+        return output
+    if not MADE_EXPLORER.exists():
+        raise PluginError("The cohort explorer has not been made: build with `make docs`.")
+    return output.replace(EXPLORER_PLACE, MADE_EXPLORER.read_text("utf-8"))
 
 
 def _page(config: MkDocsConfig, uri: str, text: str, origin: Path) -> File:

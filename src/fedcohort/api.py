@@ -136,6 +136,13 @@ class Results:
     ----------
     folder : Path
         Where it is stored; ``fedcohort report`` and ``fedcohort study export`` read it too.
+
+    Examples
+    --------
+    >>> from fedcohort import simulate
+    >>> results = simulate(selectors=["match", "fedavg"], rounds=2, progress=False)
+    >>> results.summary(target=0.1).index.tolist()
+    ['match', 'fedavg']
     """
 
     def __init__(self, folder: _Folder, configs: Iterable[RunConfig]) -> None:

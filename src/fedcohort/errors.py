@@ -10,7 +10,17 @@ from collections.abc import Iterable
 
 
 class FedcohortError(Exception):
-    """Base of every error that fedcohort raises on purpose."""
+    """Base of every error that fedcohort raises on purpose.
+
+    Examples
+    --------
+    >>> from fedcohort import make_selector
+    >>> try:
+    ...     make_selector("matsch")
+    ... except FedcohortError as error:
+    ...     print(error)
+    There is no selector 'matsch': did you mean 'match'?
+    """
 
 
 class FedcohortWarning(UserWarning):
@@ -130,7 +140,12 @@ class TooFewClientsError(FedcohortError):
 
 
 def show_warnings_as_lines() -> None:
-    """Print each of fedcohort's warnings as one line, without the place in its code."""
+    """Print each of fedcohort's warnings as one line, without the place in its code.
+
+    Examples
+    --------
+    >>> show_warnings_as_lines()  # doctest: +SKIP
+    """
     usual = warnings.formatwarning
 
     def shown(

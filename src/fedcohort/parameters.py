@@ -15,7 +15,12 @@ _CHECK = "fedcohort.check"
 
 
 class Check(Protocol):
-    """A predicate on a value that can say in words what it accepts."""
+    """A predicate on a value that can say in words what it accepts.
+
+    Examples
+    --------
+    >>> is_even: Check = lambda value: value % 2 == 0
+    """
 
     def __call__(self, value: Any) -> bool:
         """Tell whether `value` is accepted."""
@@ -36,6 +41,13 @@ class Interval:
         Which ends belong to the interval.
     integral : bool
         Whether only whole numbers are accepted.
+
+    Examples
+    --------
+    >>> Interval(0, 1, closed="left")(1.0)
+    False
+    >>> print(Interval(1, integral=True))
+    a whole number at least 1
     """
 
     low: float = -math.inf
@@ -72,7 +84,18 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class OneOf:
-    """One of a few values."""
+    """One of a few values.
+
+    Parameters
+    ----------
+    *options
+        The values that are accepted.
+
+    Examples
+    --------
+    >>> OneOf("size", "equal")("equal")
+    True
+    """
 
     options: tuple[Any, ...]
 
@@ -92,7 +115,13 @@ class OneOf:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Any text."""
+    """Any text.
+
+    Examples
+    --------
+    >>> Text()("mnist")
+    True
+    """
 
     def __call__(self, value: Any) -> bool:
         """Tell whether `value` is a text."""
@@ -104,7 +133,18 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Optional:
-    """None, or what another check accepts."""
+    """None, or what another check accepts.
+
+    Parameters
+    ----------
+    inner : Check
+        What a value other than None must pass.
+
+    Examples
+    --------
+    >>> Optional(Interval(0))(None)
+    True
+    """
 
     inner: Check
 
@@ -117,7 +157,21 @@ class Optional:
 
 
 def parameter(default: Any, check: Check) -> Any:
-    """Declare a dataclass field with a default and the check that guards it."""
+    """Declare a dataclass field with a default and the check that guards it.
+
+    Parameters
+    ----------
+    default : object
+        The value when none is given.
+    check : Check
+        What every other value must pass.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass
+    ... class Rule:
+    ...     share: float = parameter(0.1, Interval(0, 1))
+    """
     return dataclasses.field(default=default, metadata={_CHECK: check})
 
 
@@ -130,6 +184,13 @@ def check_parameters(owner: Any, where: str) -> None:
         What to check.
     where : str
         How to name the owner in the message, such as ``"selector 'fedsae'"``.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass
+    ... class Rule:
+    ...     share: float = parameter(0.1, Interval(0, 1))
+    >>> check_parameters(Rule(share=0.5), "my rule")
     """
     for field in dataclasses.fields(owner):
         check: Check | None = field.metadata.get(_CHECK)
@@ -138,6 +199,22 @@ def check_parameters(owner: Any, where: str) -> None:
 
 
 def check_value(name: str, value: Any, check: Check, where: str) -> None:
-    """Raise `InvalidParameterError` unless `check` accepts the value of `name`."""
+    """Raise `InvalidParameterError` unless `check` accepts the value of `name`.
+
+    Parameters
+    ----------
+    name : str
+        The parameter.
+    value : object
+        What it was given.
+    check : Check
+        What it must pass.
+    where : str
+        How to name the owner in the message.
+
+    Examples
+    --------
+    >>> check_value("share", 0.5, Interval(0, 1), "my rule")
+    """
     if not check(value):
         raise InvalidParameterError(f"{name} of {where} must be {check}, not {value!r}.")

@@ -26,6 +26,8 @@ from fedcohort.errors import (
 )
 from fedcohort.selection import Cohort, Need, Outcome, Selector, make_selector
 
+__all__ = ["check_selector"]
+
 Make = Callable[[], Selector]
 Ids = NDArray[np.int64]
 
@@ -112,6 +114,10 @@ def check_selector(selector: str | type[Selector] | Make) -> None:
     selector : str, class or callable
         A spec such as ``"dp3s:rank=8"`` or ``"my_selector.py:MySelector"``, a class, or a callable
         that makes a fresh selector.
+
+    Examples
+    --------
+    >>> check_selector("match")
     """
     make: Make = (lambda: make_selector(selector)) if isinstance(selector, str) else selector
     for check in CHECKS:

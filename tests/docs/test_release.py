@@ -23,9 +23,11 @@ def test_the_version_stands_in_the_package_alone():
 
 def test_every_selector_has_a_page_in_the_site():
     pages = (ROOT / "mkdocs.yml").read_text()
+    table = (ROOT / "docs" / "selectors" / "README.md").read_text()
     classes = {name: selector_class(name) for name in list_selectors()}
     own = [name for name, kind in classes.items() if kind.__module__.startswith("fedcohort.")]
     assert own
     for name in own:
         assert f"selectors/{name}.md" in pages
         assert (ROOT / "docs" / "selectors" / f"{name}.md").exists()
+        assert f"[{name}]({name}.md)" in table

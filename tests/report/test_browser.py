@@ -1,37 +1,16 @@
 """The HTML report in a real Chromium."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
+from chromium import browser, visit
 
 from fedcohort.report import summarise
 from fedcohort.report.html import write_report
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-# Not for the whole session: while it is open, its event loop is in the way of other tests'.
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
+__all__ = ["browser", "visit"]
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +21,6 @@ def report(store, tmp_path_factory):
 @pytest.fixture(scope="module")
 def varied_report(varied_store, tmp_path_factory):
     return write_report(varied_store, tmp_path_factory.mktemp("report") / "report.html", 0.3)
-
-
-@pytest.fixture
-def visit(browser):
-    """Return a function that opens a report and watches what goes wrong and what is asked for."""
-    contexts = []
-
-    def open_page(path, *, width=1280, scheme="light"):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.troubles, page.requests = [], []
-        page.on("console", lambda m: page.troubles.append(m.text) if m.type != "log" else None)
-        page.on("pageerror", lambda error: page.troubles.append(str(error)))
-        page.on("request", lambda request: page.requests.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]", timeout=20_000)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
 
 
 def lit(page, view=0):
@@ -135,8 +90,10 @@ def test_the_mixture_and_gemd_are_those_of_the_cohort(visit, report, store):
     spoken = page.locator(".view").first.locator(".mixture").get_attribute("aria-label")
     for label, count in enumerate(counts):
         assert f"class {label} {int(100 * count / counts.sum() + 0.5)} %" in spoken
-    shown = page.locator(".view").first.locator(".gemd b").text_content()
-    assert shown == f"{store.records(config.key)[4].gemd:.2f}"
+    record = store.records(config.key)[4]
+    view = page.locator(".view").first
+    assert view.locator(".gemd b").text_content() == f"{record.gemd:.2f}"
+    assert view.locator(".score").inner_text() == f"{100 * record.test_score:.1f} %\ntest accuracy"
 
 
 def test_another_selector_can_be_chosen(visit, report, store):

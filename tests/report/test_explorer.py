@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 
 from fedcohort.dpp import similarity
@@ -22,8 +24,23 @@ def test_views_hold_the_first_seeds_cohorts(store):
         assert view["seed"] == 0
         assert view["cohorts"] == [list(r.cohort) for r in records]
         np.testing.assert_allclose(view["gemd"], [r.gemd for r in records], atol=5e-5)
+        np.testing.assert_allclose(view["score"], [r.test_score for r in records], atol=5e-5)
+        assert view["measured"] == "test accuracy"
     # Runs that differ in the selector alone share their federation.
     assert len(data["federations"]) == 1
+
+
+def test_without_a_test_score_the_training_score_is_shown(store, copy_runs, monkeypatch):
+    copied = copy_runs(store)
+    records = copied.records
+    monkeypatch.setattr(
+        copied,
+        "records",
+        lambda key: [dataclasses.replace(r, test_score=None) for r in records(key)],
+    )
+    (view, _) = explorer_data(copied, summarise(store, None))["views"]
+    assert view["measured"] == "training accuracy"
+    assert None not in view["score"]
 
 
 def test_the_kernel_is_the_papers_ordered_by_main_class(store):

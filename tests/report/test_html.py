@@ -44,7 +44,7 @@ def test_the_policy_allows_exactly_the_scripts_in_the_file(page):
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     assert allowed == [f"'sha256-{h}'" for h in hashes]
-    assert len(allowed) == 2
+    assert len(allowed) == 3
 
 
 def test_the_table_holds_the_numbers_of_the_summaries(page, store):

@@ -18,6 +18,11 @@ class RoundSummary:
         Whose update was used.
     left_out : dict of str
         Why the others' was not.
+
+    Examples
+    --------
+    >>> RoundSummary(1, ("a", "b"), ("a",), {"b": "sent nothing in time"}).trained
+    ('a',)
     """
 
     round: int

@@ -55,6 +55,11 @@ class Limits:
         The longest profile.
     largest_value : float
         The largest number in a profile or in a trained model.
+
+    Examples
+    --------
+    >>> Limits(profile_numbers=4096).profile_numbers
+    4096
     """
 
     profile_numbers: int = 1_000_000

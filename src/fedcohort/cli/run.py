@@ -101,7 +101,7 @@ def do_study(
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     prepared = prepare_study(study, parts=parts, device=device)
     with Store(out) as store:
-        with interrupts(notices) as stop, live_progress(notices, lines=bool(study.source)) as show:
+        with interrupts(notices) as stop, live_progress(notices) as show:
             finished = run_study(
                 prepared,
                 store,

@@ -57,6 +57,12 @@ class Report:
         How many members are drawn uniformly from the clients that are left.
     landmarks : int or None
         How many landmarks the approximation rests on; None where there is none.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> KDPP.from_profiles(profiles, k=10).report.kind
+    'exact'
     """
 
     kind: Literal["exact", "low-rank", "uniform"]
@@ -85,6 +91,13 @@ class KDPP:
         How many clients a draw has.
     landmarks : int or None
         How many landmarks the kernel was approximated with, if it was.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> sampler = KDPP.from_profiles(profiles, k=10)
+    >>> len(sampler.sample(np.random.default_rng(0)))
+    10
     """
 
     spectrum: Spectrum

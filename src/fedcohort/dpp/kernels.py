@@ -160,6 +160,13 @@ def similarity(profiles: ArrayLike | Sequence[ArrayLike]) -> Floats:
     ndarray of shape [C, C]
         Symmetric, ones on the diagonal, values in [0, 1]. Where all profiles are equal the paper
         divides 0 by 0; here S is all ones.
+
+    Examples
+    --------
+    >>> similarity([[0.0], [1.0], [4.0]])
+    array([[1.  , 0.75, 0.  ],
+           [0.75, 1.  , 0.25],
+           [0.  , 0.25, 1.  ]])
     """
     array = as_profiles(profiles)
     framed = Frame.around(array, array)(array)

@@ -80,6 +80,12 @@ class Landmarks:
     tolerated : float
         The largest of the `residuals` that count as ordinary: the value that 99 of 100 clients
         stayed below at the fit, plus 0.05.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> Landmarks.fit(profiles, 20).features(profiles).shape
+    (100, 20)
     """
 
     frame: Frame
@@ -324,6 +330,17 @@ def gram(features: Floats) -> Floats:
 
     It is a sum over clients: add the Gram matrix of those who join, subtract that of those who
     leave.
+
+    Parameters
+    ----------
+    features : float64 [C, r]
+        What `Landmarks.features` returned.
+
+    Examples
+    --------
+    >>> gram(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[10., 14.],
+           [14., 20.]])
     """
     result: Floats = features.T @ features
     return result

@@ -28,6 +28,14 @@ def load_array_folder(path: str | Path) -> Dataset:
     ------
     InvalidInputError
         One sentence about the first thing that is wrong.
+
+    Examples
+    --------
+    >>> Path("mine").mkdir()
+    >>> np.save("mine/x.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    >>> np.save("mine/y.npy", np.arange(60) % 3)
+    >>> load_array_folder("mine").classes
+    3
     """
     folder = Path(path)
     arrays: dict[str, npt.NDArray[Any]] = {}

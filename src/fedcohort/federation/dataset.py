@@ -73,6 +73,13 @@ class Dataset:
     ------
     InvalidInputError
         One sentence about the first of these rules that is broken.
+
+    Examples
+    --------
+    >>> x, y = np.zeros((60, 4), np.float32), np.arange(60) % 3
+    >>> data = Dataset("mine", x[:50], y[:50], x[50:], y[50:], classes=3)
+    >>> data.name, data.classes
+    ('mine', 3)
     """
 
     name: str

@@ -34,6 +34,11 @@ class NamedDataset:
         The files that it is made from.
     own_clients : bool
         Whether it says itself who holds what, so that no skew applies.
+
+    Examples
+    --------
+    >>> DATASETS["shakespeare"].own_clients
+    True
     """
 
     load: Callable[..., Dataset]
@@ -73,6 +78,11 @@ def load_dataset(spec: str, *, progress: Progress | None = None) -> Dataset:
         When the data set is not on this machine and no source answers.
     InvalidInputError
         When a file or folder cannot be used.
+
+    Examples
+    --------
+    >>> load_dataset("digits").x_train.shape
+    (1438, 1, 8, 8)
     """
     if spec in DATASETS:
         named = DATASETS[spec]
@@ -101,6 +111,16 @@ def has_own_clients(spec: str) -> bool:
 
     A file or folder does when it has an array or a column for clients; one that cannot be read
     does not, and `load_dataset` will say why.
+
+    Parameters
+    ----------
+    spec : str
+        As in `load_dataset`.
+
+    Examples
+    --------
+    >>> has_own_clients("shakespeare"), has_own_clients("digits")
+    (True, False)
     """
     if spec in DATASETS:
         return DATASETS[spec].own_clients
@@ -144,6 +164,10 @@ def fetch(
         When a file outside the user cache is damaged.
     DownloadError
         When no source delivers.
+
+    Examples
+    --------
+    >>> fetch("mnist")  # doctest: +SKIP
     """
     known = {key: named.sources for key, named in DATASETS.items() if named.sources}
     for named in DATASETS.values():

@@ -33,6 +33,13 @@ class Federation:
     label_counts : int64 array, shape [C, N]
         Each client's samples by class, or by label group where targets are not classes (see
         `Dataset.label_groups`); N is 0 where there are none.
+
+    Examples
+    --------
+    >>> from fedcohort.federation import build_federation, load_dataset
+    >>> federation = build_federation(load_dataset("digits"), skew="1", clients=50, seed=0)
+    >>> len(federation), federation.label_counts.shape
+    (50, (50, 10))
     """
 
     dataset: Dataset
@@ -94,6 +101,12 @@ def build_federation(
         When the data cannot satisfy the request.
     InvalidParameterError
         When `skew` is none of the above.
+
+    Examples
+    --------
+    >>> from fedcohort.federation import load_dataset
+    >>> len(build_federation(load_dataset("digits"), skew="dirichlet:0.5", clients=20))
+    20
     """
     spec = parse_skew("natural" if skew is None else skew)
     if dataset.client is not None:

@@ -37,6 +37,10 @@ def load_huggingface(path: str | Path) -> Dataset:
         One sentence about the first thing that is wrong.
     MissingPackageError
         Without pyarrow (the extra ``parquet``).
+
+    Examples
+    --------
+    >>> load_huggingface("saved-to-disk")  # doctest: +SKIP
     """
     folder = Path(path)
     splits = _splits(folder)

@@ -27,6 +27,13 @@ def load_npz(path: str | Path) -> Dataset:
     ------
     InvalidInputError
         One sentence about the first thing that is wrong.
+
+    Examples
+    --------
+    >>> x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    >>> np.savez("mine.npz", x=x, y=y)
+    >>> load_npz("mine.npz").classes
+    3
     """
     return dataset_from_arrays(path, _read(Path(path)))
 

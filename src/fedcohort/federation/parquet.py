@@ -29,6 +29,14 @@ def load_parquet(path: str | Path) -> Dataset:
         One sentence about the first thing that is wrong.
     MissingPackageError
         Without pyarrow (the extra ``parquet``).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"age": np.arange(60.0), "label": np.arange(60) % 3})
+    >>> table.to_parquet("mine.parquet")
+    >>> load_parquet("mine.parquet").classes
+    3
     """
     train, test = _files(Path(path))
     if not train:

@@ -82,6 +82,12 @@ class Source:
         What to try, in this order, when no mirror answers.
     class_names : tuple of str
         What the labels 0, 1, … stand for.
+
+    Examples
+    --------
+    >>> from fedcohort.federation import DATASETS
+    >>> [source.name for source in DATASETS["mnist"].sources]
+    ['mnist']
     """
 
     name: str
@@ -97,6 +103,11 @@ def user_cache() -> Path:
     ``$XDG_CACHE_HOME/fedcohort`` where that variable is set; otherwise ``~/.cache/fedcohort``,
     ``~/Library/Caches/fedcohort`` on macOS, ``%LOCALAPPDATA%\fedcohort\Cache`` on Windows.
     Users without a home have one among the temporary files.
+
+    Examples
+    --------
+    >>> user_cache().name
+    'fedcohort'
     """
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "fedcohort"

@@ -75,6 +75,12 @@ def answer_queries(
         Noised profiles for different models that may leave the client.
     client_id : callable, optional
         ``client_id(context)``: a name that survives a restart; by default `stable_id`.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp()
+    >>> answer_queries(app, size=lambda context: 120, profile=lambda arrays, context: [0.2, 0.8])
     """
     check_protection(clip, sigma)
 

@@ -44,6 +44,11 @@ def protected(
     -------
     float32 [Q]
         The clipped and noised profile.
+
+    Examples
+    --------
+    >>> protected([3.0, 4.0], clip=1.0)
+    array([0.6, 0.8], dtype=float32)
     """
     check_protection(clip, sigma)
     vector = np.asarray(profile, np.float64)

@@ -70,6 +70,12 @@ class SecureAggregation:
         Parameters are clipped to ± this number before they are masked.
     timeout : float
         Seconds that each of the four messages waits for answers.
+
+    Examples
+    --------
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> from fedcohort.flower import CohortStrategy
+    >>> strategy = CohortStrategy(FedAvg(), selector="match", secure=SecureAggregation())
     """
 
     shares: float = parameter(1.0, Interval(0, 1, closed="right"))
@@ -156,6 +162,11 @@ def secure_mods() -> list[Mod]:
 
     ``@app.train(mods=secure_mods())``: the function underneath is one of the Message API, with
     ``arrays`` and ``config`` in its message, and one array and one metric record in its reply.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=secure_mods())
     """
     from flwr.client.mod import secaggplus_mod
 

@@ -107,6 +107,11 @@ class CohortStrategy(Strategy):
     ----------
     history : list of RoundSummary
         The rounds so far.
+
+    Examples
+    --------
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> strategy = CohortStrategy(FedAvg(), selector="match", cohort=10)
     """
 
     inner: Strategy

@@ -60,6 +60,8 @@ def profile_query(
 
     Examples
     --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp()
     >>> profile_query(app, lambda context: (Net(), load_data(context)), epsilon=8)
     """
     promise = None if epsilon is None else Promise(epsilon, delta)

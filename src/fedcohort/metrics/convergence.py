@@ -16,6 +16,11 @@ class RoundsInterval:
     ----------
     low, high : int or None
         The ends; None stands for "not within the rounds that were run".
+
+    Examples
+    --------
+    >>> print(RoundsInterval(64, 66))
+    RoundsInterval(low=64, high=66)
     """
 
     low: int | None
@@ -39,6 +44,11 @@ def rounds_to_target(rounds: npt.ArrayLike, accuracy: npt.ArrayLike, target: flo
     -------
     int or None
         None when no evaluated round reaches the target.
+
+    Examples
+    --------
+    >>> rounds_to_target([10, 20, 30], [0.5, 0.8, 0.9], 0.8)
+    20
     """
     evaluated, curves = _curves(rounds, accuracy)
     first = int(first_reached(curves.mean(axis=0)[None], target)[0])
@@ -73,6 +83,12 @@ def bootstrap_interval(
         The share of resamples inside the interval, above 0 and below 1.
     resamples : int, default 2000
         How many resamples.
+
+    Examples
+    --------
+    >>> curves = np.array([[0.5, 0.8, 0.9], [0.6, 0.9, 0.95]])
+    >>> bootstrap_interval([10, 20, 30], curves, 0.8, rng=np.random.default_rng(0))
+    RoundsInterval(low=20, high=20)
     """
     if not 0 < confidence < 1:
         raise InvalidParameterError(f"confidence must be above 0 and below 1, not {confidence}.")

@@ -18,6 +18,11 @@ def participation_variation(counts: npt.ArrayLike) -> float:
     -------
     float
         Standard deviation over mean: 0 when all take part equally often.
+
+    Examples
+    --------
+    >>> participation_variation([4, 4, 4, 4]), participation_variation([8, 0, 8, 0])
+    (0.0, 1.0)
     """
     checked = _participations(counts)
     return float(checked.std() / checked.mean())
@@ -35,6 +40,11 @@ def jain_index(counts: npt.ArrayLike) -> float:
     -------
     float
         From 1/C (one client does everything) to 1 (all equally often).
+
+    Examples
+    --------
+    >>> jain_index([4, 4, 4, 4]), jain_index([16, 0, 0, 0])
+    (1.0, 0.25)
     """
     checked = _participations(counts)
     return float(checked.sum() ** 2 / (len(checked) * np.sum(checked**2)))

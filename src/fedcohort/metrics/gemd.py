@@ -47,6 +47,13 @@ def gemd(
         When the cohort is empty.
     InvalidInputError
         When the population or the cohort holds no sample, or shapes do not fit.
+
+    Examples
+    --------
+    >>> gemd([[10, 0], [0, 10], [5, 5]], [0, 1])
+    0.0
+    >>> gemd([[10, 0], [0, 10], [5, 5]], [0, 2])
+    0.5
     """
     cohort = np.asarray(ids)
     if cohort.ndim != 1:
@@ -72,6 +79,11 @@ def gemd_of_cohorts(
     Returns
     -------
     float64 array, shape [T]
+
+    Examples
+    --------
+    >>> gemd_of_cohorts([[10, 0], [0, 10], [5, 5]], [[0, 1], [0, 2]])
+    array([0. , 0.5])
     """
     counts = _counts(label_counts)
     ids = _ids(cohorts, len(counts))
@@ -106,6 +118,11 @@ def gemd_from(everyone: npt.NDArray[np.float64], cohort_counts: npt.NDArray[np.i
         The label distribution of all clients.
     cohort_counts : int64 array, shape [K, N]
         The samples by class of those in the cohort.
+
+    Examples
+    --------
+    >>> gemd_from(np.array([0.5, 0.5]), np.array([15, 5]))
+    1.0
     """
     mixture = cohort_counts.sum(axis=0)
     return float(np.abs(mixture / mixture.sum() - everyone).sum())

@@ -94,6 +94,11 @@ class CohortSelection:
     ----------
     history : list of RoundSummary
         The rounds of this job; they also stand in ``cohorts.jsonl`` in its run folder.
+
+    Examples
+    --------
+    >>> from nvflare.app_common.workflows.scaffold import Scaffold
+    >>> class CohortScaffold(CohortSelection, Scaffold): ...
     """
 
     def __init__(
@@ -419,7 +424,12 @@ class CohortSelection:
 
 
 class CohortFedAvg(CohortSelection, FedAvg):  # type: ignore[misc]
-    """NVFlare's FedAvg whose cohorts a selector chooses; parameters of both."""
+    """NVFlare's FedAvg whose cohorts a selector chooses; parameters of both.
+
+    Examples
+    --------
+    >>> workflow = CohortFedAvg(num_clients=10, num_rounds=50, selector="match")
+    """
 
 
 def _like(original: Any, values: NDArray[Any]) -> Any:

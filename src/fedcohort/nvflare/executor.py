@@ -29,6 +29,12 @@ class QueryExecutor(Executor):  # type: ignore[misc]
 
     Register it for `fedcohort.nvflare.QUERY_TASKS` beside the executor that trains. Of the methods
     below, `size` must be written, the others as far as the client agrees to answer.
+
+    Examples
+    --------
+    >>> class Answers(QueryExecutor):
+    ...     def size(self, fl_ctx):
+    ...         return 120
     """
 
     def size(self, fl_ctx: FLContext) -> int:
@@ -106,6 +112,10 @@ class TorchQueryExecutor(QueryExecutor):
         Private profiles for different models that may leave the client.
     losses : bool, optional
         Whether exact losses are answered; by default only where no ε is promised.
+
+    Examples
+    --------
+    >>> answers = TorchQueryExecutor("train.py:load", epsilon=8)
     """
 
     def __init__(

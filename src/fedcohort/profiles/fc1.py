@@ -56,6 +56,12 @@ def fc1_profiles(
     -------
     float32 [m, Q]
         One profile per client; float64 if `each` is given.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> fc1_profiles(model, torch.ones(6, 4), torch.arange(6), torch.tensor([2, 4])).shape
+    torch.Size([2, 8])
     """
     outputs: list[Tensor] = []
 

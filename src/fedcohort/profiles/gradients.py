@@ -41,6 +41,12 @@ def gradient_profiles(
     -------
     float32 [m, d]
         One gradient per client, all parameters flattened.
+
+    Examples
+    --------
+    >>> model, y = torch.nn.Linear(4, 2), torch.tensor([0, 1, 1, 0, 1, 0])
+    >>> gradient_profiles(model, torch.ones(6, 4), y, torch.arange(6), torch.tensor([2, 4])).shape
+    torch.Size([2, 10])
     """
     weights = [p for p in model.parameters() if p.requires_grad]
     profiles = []
@@ -61,5 +67,11 @@ def representative_gradient_profiles(
         The initial global model.
     local : dict of float32 [m, ...]
         The model of each client after local training.
+
+    Examples
+    --------
+    >>> initial = {"weight": torch.zeros(2, 3)}
+    >>> representative_gradient_profiles(initial, {"weight": torch.ones(5, 2, 3)}).shape
+    torch.Size([5, 6])
     """
     return torch.cat([(local[name] - initial[name]).flatten(1) for name in initial], dim=1)

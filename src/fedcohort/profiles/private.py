@@ -57,6 +57,13 @@ def private_profiles(
     -------
     float32 [m, min(Q, 64)]
         One profile per client.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> clients = torch.arange(6), torch.tensor([2, 4])
+    >>> private_profiles(model, torch.ones(6, 4), *clients, Promise(epsilon=8)).shape
+    (2, 8)
     """
     scales = [promise.noise(int(n)) for n in sizes]
     draw = noise or (lambda _, count: unpredictable_normal(count))

@@ -36,8 +36,9 @@ def explorer_data(store: Store, summaries: Sequence[Summary]) -> dict[str, Any]:
     -------
     dict
         ``federations``: by key, each client's place ``x``, ``y`` in [0, 1], main class and size,
-        label counts, and the kernel; ``views``: one a group, with its cohorts and their GEMD;
-        ``missing``: why other groups have none, by their number.
+        label counts, and the kernel; ``views``: one a group, with its cohorts, their GEMD and the
+        score after each round, None where it was not measured; ``missing``: why other groups have
+        none, by their number.
     """
     federations: dict[str, dict[str, Any]] = {}
     views = []
@@ -53,6 +54,8 @@ def explorer_data(store: Store, summaries: Sequence[Summary]) -> dict[str, Any]:
                 arrays["label_counts"], arrays.get("profiles")
             )
         rounds = [r for r in store.records(config.key) if 0 < r.round <= MOST_ROUNDS]
+        part = "test" if any(r.test_score is not None for r in rounds) else "training"
+        scores = [r.test_score if part == "test" else r.train_score for r in rounds]
         views.append(
             {
                 "group": number,
@@ -60,6 +63,8 @@ def explorer_data(store: Store, summaries: Sequence[Summary]) -> dict[str, Any]:
                 "seed": config.seed,
                 "cohorts": [list(record.cohort) for record in rounds],
                 "gemd": [rounded(record.gemd, 4) for record in rounds],
+                "score": [rounded(score, 6) for score in scores],
+                "measured": f"{part} {summary.score}",
             }
         )
     return {"federations": federations, "views": views, "missing": missing}

@@ -99,6 +99,63 @@ def write_report(store: Store, path: str | Path, target: Targets) -> Path:
 
 def render(store: Store, summaries: Sequence[Summary]) -> str:
     """Return the report as text."""
+    environment = _environment()
+    panels = _panels(summaries)
+    styles = selector_styles([s.label for s in summaries])
+    scripts = [_source(environment, f"{name}.js") for name in ("charts", "explorer", "report")]
+    score = common_score(summaries)
+    return environment.get_template("report.html").render(
+        headline=_headline(panels),
+        about=_about(panels),
+        evaluation=_evaluation(summaries),
+        panels=panels,
+        summaries=summaries,
+        aimed=any(s.target is not None for s in summaries),
+        goal=_goal(summaries),
+        score=score,
+        score_title=score[0].upper() + score[1:],
+        explained=[text for name, text in _EXPLAINED.items() if name in _words_used(summaries)],
+        styles=styles,
+        ticked=_ticked(list(styles)),
+        scripts=scripts,
+        script_hashes=[_csp_hash(script) for script in scripts],
+        style=_explorer_style(environment) + _source(environment, "report.css"),
+        data=_embedded(_data(store, panels, styles)),
+        settings=_settings(summaries),
+        commands=redo_commands(summaries, store.folder.name),
+        versions=_versions(store, summaries),
+        devices=sorted({s.device for s in summaries}),
+    )
+
+
+def render_explorer(store: Store, summaries: Sequence[Summary]) -> str:
+    """Return the cohort explorer alone, as a piece of another page that loads nothing.
+
+    It stands in a shadow root, so that the styles of the page and its own leave each other alone,
+    and follows the page's ``color-scheme``.
+
+    Parameters
+    ----------
+    store : Store
+        Where the runs are.
+    summaries : sequence of Summary
+        The groups to show, at least one.
+    """
+    environment = _environment()
+    panels = _panels(summaries)
+    groups = [{"panel": list(panels).index(s.panel), "label": s.label} for s in summaries]
+    explorer = explorer_data(store, summaries)
+    for federation in explorer["federations"].values():
+        del federation["kernel"]
+    return environment.get_template("embedded.html").render(
+        panels=panels,
+        style=_explorer_style(environment),
+        scripts=[_source(environment, f"{name}.js") for name in ("charts", "explorer")],
+        data=_embedded({"groups": groups, "explorer": explorer}),
+    )
+
+
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedcohort.report"),
         autoescape=True,
@@ -114,35 +171,14 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
         "rival": _rival,
         "goal_of": _goal,
     }
+    return environment
+
+
+def _panels(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
     panels: dict[str, list[Summary]] = {}
     for summary in summaries:
         panels.setdefault(summary.panel, []).append(summary)
-    styles = selector_styles([s.label for s in summaries])
-    scripts = [_source(environment, name) for name in ("charts.js", "report.js")]
-    score = common_score(summaries)
-    return environment.get_template("report.html").render(
-        headline=_headline(panels),
-        about=_about(panels),
-        evaluation=_evaluation(summaries),
-        panels=panels,
-        summaries=summaries,
-        aimed=any(s.target is not None for s in summaries),
-        goal=_goal(summaries),
-        score=score,
-        score_title=score[0].upper() + score[1:],
-        explained=[text for name, text in _EXPLAINED.items() if name in _words_used(summaries)],
-        styles=styles,
-        ticked=_ticked(list(styles)),
-        classes=CLASSES,
-        scripts=scripts,
-        script_hashes=[_csp_hash(script) for script in scripts],
-        style=_source(environment, "report.css"),
-        data=_embedded(_data(store, panels, styles)),
-        settings=_settings(summaries),
-        commands=redo_commands(summaries, store.folder.name),
-        versions=_versions(store, summaries),
-        devices=sorted({s.device for s in summaries}),
-    )
+    return panels
 
 
 def _data(
@@ -318,6 +354,11 @@ def _versions(store: Store, summaries: Sequence[Summary]) -> dict[str, str]:
         "NumPy": metadata.version("numpy"),
         "Python": platform.python_version(),
     }
+
+
+def _explorer_style(environment: jinja2.Environment) -> str:
+    colours = [f"--class-{k}: light-dark({a}, {b});" for k, (a, b) in enumerate(CLASSES)]
+    return _source(environment, "explorer.css") + f":root, :host {{ {' '.join(colours)} }}\n"
 
 
 def _source(environment: jinja2.Environment, name: str) -> str:

@@ -11,13 +11,31 @@ from rich.progress import Progress as Bar
 from fedcohort.report.timing import time_left
 from fedcohort.simulation.progress import Progress
 
-_SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LINES = 30.0
+
+
+def has_screen(console: Console) -> bool:
+    """Tell whether a bar that moves can be shown."""
+    return console.is_terminal or console.is_jupyter
+
+
+def now_and_then(console: Console) -> Callable[[str], None]:
+    """Return a function that prints a line unless it has said something of late."""
+    said = time.monotonic()
+
+    def say(line: str) -> None:
+        nonlocal said
+        if time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            console.print(line, highlight=False)
+
+    return say
 
 
 @contextmanager
-def live_progress(console: Console, *, lines: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """Show a progress bar where there is a screen; elsewhere now and then a line, if `lines`."""
-    said = time.monotonic()
+def live_progress(console: Console) -> Iterator[Callable[[Progress], None]]:
+    """Show a progress bar where there is a screen, elsewhere now and then a line."""
+    say = now_and_then(console)
     with Bar(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -26,12 +44,11 @@ def live_progress(console: Console, *, lines: bool = False) -> Iterator[Callable
         TextColumn("{task.fields[left]}"),
         console=console,
         transient=True,
-        disable=not (console.is_terminal or console.is_jupyter),
+        disable=not has_screen(console),
     ) as bar:
         task = bar.add_task("preparing", total=None, left="")
 
         def show(progress: Progress) -> None:
-            nonlocal said
             left = time_left(progress.seconds_left)
             bar.update(
                 task,
@@ -40,9 +57,7 @@ def live_progress(console: Console, *, lines: bool = False) -> Iterator[Callable
                 description=f"{progress.note}, rounds",
                 left=left,
             )
-            if lines and bar.disable and time.monotonic() - said > _SECONDS_BETWEEN_LINES:
-                said = time.monotonic()
-                done = f"{progress.done:,} of {progress.total:,} rounds"
-                console.print(f"{progress.note}: {done}, {left}", highlight=False)
+            if bar.disable:
+                say(f"{progress.note}: {progress.done:,} of {progress.total:,} rounds, {left}")
 
         yield show

@@ -16,5 +16,5 @@ def shown_progress(wanted: bool) -> Iterator[Callable[[Progress], None]]:
 
     from fedcohort.report.live import live_progress
 
-    with live_progress(Console(stderr=True), lines=True) as show:
+    with live_progress(Console(stderr=True)) as show:
         yield show

@@ -111,6 +111,12 @@ class Summary:
         Where it ran.
     comparison : Comparison or None
         With the panel's baseline: fedavg, or else its first selector.
+
+    Examples
+    --------
+    >>> from fedcohort.simulation import Store
+    >>> with Store.existing("fedcohort-out") as store:  # doctest: +SKIP
+    ...     summaries = summarise(store, target=0.9)
     """
 
     label: str
@@ -171,6 +177,12 @@ def summarise(
     list of Summary
         One a group of runs that differ in the seed alone, in the order they were entered; p-values
         are adjusted for the number of comparisons in a panel (Holm).
+
+    Examples
+    --------
+    >>> from fedcohort.simulation import Store
+    >>> with Store.existing("fedcohort-out") as store:  # doctest: +SKIP
+    ...     summaries = summarise(store, target=0.9)
     """
     records: dict[RunConfig, list[RoundRecord]] = {}
     for config in store.configs() if configs is None else configs:
@@ -210,7 +222,20 @@ def common_score(summaries: Iterable[Summary]) -> str:
 
 
 def to_json(summaries: Sequence[Summary], target: float | None) -> dict[str, Any]:
-    """Return summaries as the document that ``--json`` prints: plain values, None for unknown."""
+    """Return summaries as the document that ``--json`` prints: plain values, None for unknown.
+
+    Parameters
+    ----------
+    summaries : sequence of Summary
+        What `summarise` returned.
+    target : float or None
+        The target they were made for.
+
+    Examples
+    --------
+    >>> to_json([], target=0.9)
+    {'target': 0.9, 'results': []}
+    """
     return {"target": target, "results": [_result(summary) for summary in summaries]}
 
 

@@ -36,6 +36,12 @@ class AFL(Selector):
         How strongly a high value is preferred among the others.
     alpha3 : float
         Share of the cohort that is drawn uniformly.
+
+    Examples
+    --------
+    >>> selector = AFL(alpha3=0.2).fit(clients=100)
+    >>> sorted(need.value for need in selector.ask(10, rng=np.random.default_rng(0)))
+    ['loss']
     """
 
     alpha1: float = parameter(0.75, Interval(0, 1))

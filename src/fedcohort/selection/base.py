@@ -27,7 +27,14 @@ _LARGEST_SIZE = 1e15
 
 
 class Need(enum.Enum):
-    """Something about a client that a selector may ask for; nothing else ever leaves a client."""
+    """Something about a client that a selector may ask for; nothing else ever leaves a client.
+
+    Examples
+    --------
+    >>> from fedcohort import Match
+    >>> [need.value for need in Match.needs]
+    ['profile']
+    """
 
     PROFILE = "profile"
     LOSS = "loss"
@@ -49,6 +56,11 @@ class Cohort:
     work : float64 [m, 2], optional
         The easy and the hard task of each client, in passes over its data, from selectors that
         also decide how much a client does; None leaves that to the run.
+
+    Examples
+    --------
+    >>> len(Cohort(ids=np.array([3, 8]), weights=np.array([0.4, 0.6])))
+    2
     """
 
     ids: Ids
@@ -79,6 +91,12 @@ class Outcome:
         Passes over its data that each client completed (0: dropped out).
     capacity : float64 [m], optional
         Passes that each client could have afforded in this round.
+
+    Examples
+    --------
+    >>> from fedcohort import FedAvg
+    >>> selector = FedAvg().fit(clients=100)
+    >>> selector.observe(Outcome(np.array([3, 8]), np.array([True, False])))
     """
 
     ids: Ids
@@ -103,6 +121,14 @@ class Selector(ABC):
     version of the same rule chooses other cohorts it counts up `revision` (of those objects alone
     whose parameters are concerned), so that runs of the old one in a store are not taken for runs
     of the new one.
+
+    Examples
+    --------
+    >>> class First(Selector):
+    ...     def _choose(self, k, rows, rng):
+    ...         return self._cohort(rows[:k])
+    >>> First().fit(clients=100).select(3, rng=np.random.default_rng(0)).ids
+    array([0, 1, 2])
     """
 
     name: ClassVar[str]

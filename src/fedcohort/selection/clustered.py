@@ -37,6 +37,11 @@ class Clustered(UpdateSelector):
     ----------
     distance : {"angle", "l2", "l1"}
         How far two updates are apart; the paper's experiments use the angle.
+
+    Examples
+    --------
+    >>> len(Clustered().fit(sizes=np.full(100, 20.0)).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     distance: str = parameter("angle", OneOf("angle", "l2", "l1"))

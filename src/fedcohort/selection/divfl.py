@@ -35,6 +35,11 @@ class DivFL(UpdateSelector):
         choice, in which only ties are left to chance.
     weights : {"size", "represented"}
         n_c / Σ n_c, or the share of all data held by the clients whose nearest chosen client is c.
+
+    Examples
+    --------
+    >>> len(DivFL().fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     share: float = parameter(0.1, Interval(0, 1, closed="right"))

@@ -40,6 +40,11 @@ class DP3S(ProfileSelector):
 
     Parameters
     ----------
+    guard : {"off", "profiles", "updates"}
+        Who is left out: nobody; clients whose profiles look forged; or also those whose training
+        contradicts their profile.
+    outputs : int
+        Classes: the length of the output layer's bias; for the guard ``updates``.
     kernel : {"auto", "exact", "low-rank"}
         How S is represented; ``auto`` is exact up to 3000 clients.
     rank : int
@@ -47,6 +52,12 @@ class DP3S(ProfileSelector):
     weights : {"size", "unbiased"}
         n_c / Σ n_c as in the paper, or Horvitz–Thompson weights, with which the expected average
         over cohorts is that of full participation.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> len(DP3S().fit(profiles).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     kernel: str = parameter("auto", OneOf("auto", "exact", "low-rank"))

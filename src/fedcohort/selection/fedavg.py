@@ -18,7 +18,13 @@ from fedcohort.selection.roster import Rows
 @register("fedavg")
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FedAvg(Selector):
-    """Uniform sampling without replacement; asks nothing of clients."""
+    """Uniform sampling without replacement; asks nothing of clients.
+
+    Examples
+    --------
+    >>> FedAvg().fit(clients=100).select(10, rng=np.random.default_rng(0)).ids
+    array([77, 81, 58, 47, 25,  3,  1, 29, 17,  7])
+    """
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         return self._cohort(rng.choice(rows, size=k, replace=False))

@@ -59,6 +59,11 @@ class FedCor(Selector):
         Columns of X.
     beta : float
         What is left of α_c each time c is chosen, until the next sample.
+
+    Examples
+    --------
+    >>> len(FedCor(warmup=5).fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     warmup: int = parameter(15, Interval(0, integral=True))

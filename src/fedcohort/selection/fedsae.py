@@ -39,6 +39,11 @@ class FedSAE(Selector):
         How strongly a high value is preferred; 0 is uniform sampling.
     workload : {None, "ira", "fassa"}
         How a client's next tasks follow from what it completed; None leaves the work to the run.
+
+    Examples
+    --------
+    >>> len(FedSAE(beta=0.1).fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     beta: float = parameter(0.01, Interval(0))

@@ -23,7 +23,14 @@ from fedcohort.selection.roster import Rows
 @register("gemd-oracle")
 @dataclasses.dataclass(kw_only=True, eq=False)
 class GemdOracle(Selector):
-    """Add the client that brings the cohort's labels nearest to everyone's; leaks label counts."""
+    """Add the client that brings the cohort's labels nearest to everyone's; leaks label counts.
+
+    Examples
+    --------
+    >>> counts = np.eye(10)[np.arange(100) % 10]
+    >>> GemdOracle().fit(label_counts=counts).select(10, rng=np.random.default_rng(0)).ids % 10
+    array([2, 6, 0, 8, 5, 3, 4, 1, 7, 9])
+    """
 
     needs = frozenset({Need.LABEL_COUNTS})
 

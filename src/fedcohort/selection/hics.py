@@ -61,6 +61,11 @@ class HiCS(Selector):
     fallback : float, optional
         The variance of the entropies from which on clients are drawn by clustered sampling; 0.1 in
         the authors' code, never if None.
+
+    Examples
+    --------
+    >>> len(HiCS(outputs=10).fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     outputs: int = parameter(10, Interval(1, integral=True))

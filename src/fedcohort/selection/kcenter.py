@@ -26,7 +26,22 @@ _SLICE = 2**18
 @register("kcenter")
 @dataclasses.dataclass(kw_only=True, eq=False)
 class KCenter(ProfileSelector):
-    """Take the client farthest from those already taken."""
+    """Take the client farthest from those already taken.
+
+    Parameters
+    ----------
+    guard : {"off", "profiles", "updates"}
+        Who is left out: nobody; clients whose profiles look forged; or also those whose training
+        contradicts their profile.
+    outputs : int
+        Classes: the length of the output layer's bias; for the guard ``updates``.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> len(KCenter().fit(profiles).select(10, rng=np.random.default_rng(0)))
+    10
+    """
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         everyone = self._roster[Need.PROFILE.value]

@@ -56,6 +56,11 @@ class Match(ProfileSelector):
 
     Parameters
     ----------
+    guard : {"off", "profiles", "updates"}
+        Who is left out: nobody; clients whose profiles look forged; or also those whose training
+        contradicts their profile.
+    outputs : int
+        Classes: the length of the output layer's bias; for the guard ``updates``.
     evenness : {"samples", "clients", "strict", "free"}
         How evenly the data are used. ``samples``: every sample should have had the same say, so a
         client's due is its share of the data, and what it has had the sum of its weights; nobody
@@ -69,6 +74,12 @@ class Match(ProfileSelector):
         How a cohort is sought; all but ``swap`` are baselines.
     whiten : bool
         False compares plain profiles, as a baseline.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> len(Match(evenness="free").fit(profiles).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     evenness: str = parameter("samples", OneOf("samples", "clients", "strict", "free"))

@@ -64,6 +64,11 @@ class Oort(Selector):
         The quantile of the durations that T starts at, and by how much it moves up.
     pacer_window : int
         The W rounds that the pacer compares.
+
+    Examples
+    --------
+    >>> len(Oort(exploration=0.5).fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     exploration: float = parameter(0.9, Interval(0, 1))

@@ -38,6 +38,12 @@ class PowerOfChoice(Selector):
         Candidates per round, never fewer than the cohort; twice the cohort if None.
     variant : {"pow-d", "cpow-d", "rpow-d"}
         Where the candidates' losses come from.
+
+    Examples
+    --------
+    >>> asked = PowerOfChoice(d=20).fit(clients=100).ask(10, rng=np.random.default_rng(0))
+    >>> {need.value: len(ids) for need, ids in asked.items()}
+    {'loss': 20}
     """
 
     d: int | None = parameter(None, Optional(Interval(1, integral=True)))

@@ -28,7 +28,21 @@ _registered: dict[str, type[Selector]] = {}
 
 
 def register(name: str) -> Callable[[_Class], _Class]:
-    """Register a selector class under `name`, which becomes its ``name`` attribute."""
+    """Register a selector class under `name`, which becomes its ``name`` attribute.
+
+    Parameters
+    ----------
+    name : str
+        What specs call it; `list_selectors` has it from then on.
+
+    Examples
+    --------
+    >>> from fedcohort import Selector
+    >>> @register("first")  # doctest: +SKIP
+    ... class First(Selector):
+    ...     def _choose(self, k, rows, rng):
+    ...         return self._cohort(rows[:k])
+    """
 
     def add(selector: _Class) -> _Class:
         if name in _registered:
@@ -41,22 +55,48 @@ def register(name: str) -> Callable[[_Class], _Class]:
 
 
 def list_selectors() -> list[str]:
-    """Return the names of all selectors, those of installed packages among them."""
+    """Return the names of all selectors, those of installed packages among them.
+
+    Examples
+    --------
+    >>> "match" in list_selectors()
+    True
+    """
     return sorted({*_registered, *(e.name for e in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def selector_class(spec: str) -> type[Selector]:
-    """Return the class that `spec` names; parameters in the spec are passed over."""
+    """Return the class that `spec` names; parameters in the spec are passed over.
+
+    Parameters
+    ----------
+    spec : str
+        A name, ``module:Class`` or ``FILE.py:Class``, with or without parameters.
+
+    Examples
+    --------
+    >>> selector_class("match:guard=profiles")
+    <class 'fedcohort.selection.match.Match'>
+    """
     return _class_of(parse_spec(spec)[0])
 
 
 def make_selector(spec: str, /, **parameters: Any) -> Selector:
     """Make a selector from a spec and, if given, further parameters.
 
+    Parameters
+    ----------
+    spec : str
+        A name of `list_selectors`, ``module:Class`` or ``FILE.py:Class``; parameters may follow, as
+        in ``match:guard=profiles``.
+    **parameters
+        Parameters of the class.
+
     Examples
     --------
     >>> from fedcohort import make_selector
-    >>> make_selector("fedavg").fit(clients=5).select(5, rng=np.random.default_rng(0)).ids.sort()
+    >>> len(make_selector("fedavg").fit(clients=50).select(10, rng=np.random.default_rng(0)))
+    10
     >>> make_selector("match:guard=profiles", evenness="free").guard
     'profiles'
     """

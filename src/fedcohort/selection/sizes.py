@@ -30,6 +30,11 @@ def bounded_sizes(claimed: ArrayLike, largest: float | None = LARGEST) -> Floats
     Returns
     -------
     float64 [C]
+
+    Examples
+    --------
+    >>> bounded_sizes([10, 12, 11, 9, 1000])
+    array([10., 12., 11.,  9., 44.])
     """
     sizes = np.asarray(claimed, np.float64)
     if largest is None or len(sizes) < 2:

@@ -28,7 +28,22 @@ LARGEST = 20_000
 @register("ward")
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Ward(ProfileSelector):
-    """Draw one client from each cluster of similar profiles."""
+    """Draw one client from each cluster of similar profiles.
+
+    Parameters
+    ----------
+    guard : {"off", "profiles", "updates"}
+        Who is left out: nobody; clients whose profiles look forged; or also those whose training
+        contradicts their profile.
+    outputs : int
+        Classes: the length of the output layer's bias; for the guard ``updates``.
+
+    Examples
+    --------
+    >>> profiles = np.random.default_rng(1).normal(size=(100, 16))
+    >>> len(Ward().fit(profiles).select(10, rng=np.random.default_rng(0)))
+    10
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,6 +33,11 @@ def only(selector: str | Selector, who: Who) -> "Only":
         A spec, or a selector without clients.
     who : sequence of int or str
         Ids, names, patterns of names, or ``tag:WORD``.
+
+    Examples
+    --------
+    >>> only("fedavg", range(5)).fit(clients=100).select(3, rng=np.random.default_rng(0)).ids
+    array([3, 4, 2])
     """
     return Only(inner=_made(selector), who=tuple(who))
 
@@ -41,7 +46,19 @@ def always(selector: str | Selector, who: Who) -> "Always":
     """Return a selector that gives some clients a place whenever they are available.
 
     The others compete for the places that are left; where these clients are more than there are
-    places, the selector chooses among them. Parameters as in `only`.
+    places, the selector chooses among them.
+
+    Parameters
+    ----------
+    selector : str or Selector
+        A spec, or a selector without clients.
+    who : sequence of int or str
+        Ids, names, patterns of names, or ``tag:WORD``.
+
+    Examples
+    --------
+    >>> always("fedavg", [7]).fit(clients=100).select(3, rng=np.random.default_rng(0)).ids
+    array([ 7, 84, 64])
     """
     return Always(inner=_made(selector), who=tuple(who))
 

@@ -5,8 +5,8 @@ round, not less than 0, with μ_c ~ U(5, 10) and σ_c ~ U(μ_c/4, μ_c/2) drawn 
 """
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from fedcohort.randomness import generator
 
@@ -20,8 +20,8 @@ def affordable_passes(seed: int, round_: int, clients: NDArray[np.int64]) -> NDA
     spread = np.array([draw.uniform(m / 4, m / 2) for draw, m in zip(own, mean, strict=True)])
     drawn = [generator(seed, "affordable", round_, client).random() for client in clients]
     # The quantiles of a normal distribution that is cut off at 0.
-    above = (1 - np.array(drawn)) * ndtr(mean / spread)
-    return np.asarray(mean - spread * ndtri(above), np.float64)
+    above = (1 - np.array(drawn)) * scipy.special.ndtr(mean / spread)
+    return np.asarray(mean - spread * scipy.special.ndtri(above), np.float64)
 
 
 def completed_passes(

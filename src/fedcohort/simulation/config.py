@@ -53,6 +53,12 @@ class RunConfig:
     The declarations below say all about each setting; ``docs/settings.md`` is a table of them.
     For data that have clients of their own, `skew` becomes ``natural`` and `clients` None unless
     they are given, which `fedcohort.federation.build_federation` refuses.
+
+    Examples
+    --------
+    >>> config = RunConfig(dataset="digits", skew="1", selector="match", rounds=50, seed=3)
+    >>> config.cohort
+    10
     """
 
     dataset: str = setting(

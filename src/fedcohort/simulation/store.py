@@ -77,6 +77,11 @@ class RoundRecord:
         Simulated time that the round took (see `fedcohort.simulation.system`).
     seconds, selection_seconds : float
         Wall-clock time of the round, divided by the runs in lockstep, and of its selection.
+
+    Examples
+    --------
+    >>> RoundRecord(3, test_score=0.91, gemd=0.2, cohort=(4, 8)).cohort
+    (4, 8)
     """
 
     round: int
@@ -129,6 +134,11 @@ class Store:
         When the file is not what fedcohort wrote; it is left as it is.
     StoreError
         When the folder cannot be used, or another version of fedcohort wrote its file.
+
+    Examples
+    --------
+    >>> with Store.existing("fedcohort-out") as store:  # doctest: +SKIP
+    ...     configs = store.configs()
     """
 
     def __init__(self, folder: str | Path) -> None:

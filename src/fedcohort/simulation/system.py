@@ -17,8 +17,8 @@ import math
 from pathlib import Path
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.randomness import hashed_keys
@@ -150,8 +150,8 @@ def attend(
         # Nobody can be late: the usual case, which costs a part of a short round otherwise.
         return Attendance(answers, durations, float(durations.max(initial=0.0)))
     if spread > 0:
-        slowness = spread * ndtri(_uniform(seed, "speed", ids))
-        slowness += spread / 2 * ndtri(_uniform(seed, "pace", round_, ids))
+        slowness = spread * scipy.special.ndtri(_uniform(seed, "speed", ids))
+        slowness += spread / 2 * scipy.special.ndtri(_uniform(seed, "pace", round_, ids))
         durations = work * np.exp(slowness)
     if dropout > 0:
         answers = _uniform(seed, "dropout", round_, ids) >= dropout

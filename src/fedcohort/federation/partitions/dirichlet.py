@@ -65,6 +65,12 @@ def partition_dirichlet(
     ------
     PartitionError
         When there are too few samples.
+
+    Examples
+    --------
+    >>> parts = partition_dirichlet(np.arange(100) % 10, 5, 0.5, rng=np.random.default_rng(0))
+    >>> int(parts.sizes.sum())
+    100
     """
     alpha = check_alpha(alpha)
     pools = ClassPools.of(labels)

@@ -25,13 +25,22 @@ def partition_iid(
 ) -> Partition:
     """Deal the samples at random, whatever their class.
 
-    Parameters are those of `partition_by_skew`. Without a size argument every client gets
-    ⌊total / C⌋ samples.
+    Without a size argument every client gets ⌊total / C⌋ samples.
+
+    Parameters
+    ----------
+    labels, clients, rng, samples_per_client, sizes, reuse
+        As in `partition_by_skew`.
 
     Raises
     ------
     PartitionError
         When more samples are asked for than there are.
+
+    Examples
+    --------
+    >>> partition_iid(np.arange(100) % 10, 5, rng=np.random.default_rng(0)).sizes
+    array([20, 20, 20, 20, 20])
     """
     total = len(label_array(labels))
     clients = check_clients(clients)

@@ -19,6 +19,12 @@ class Partition:
         Sample numbers, client after client.
     offsets : int64 array, shape [C + 1]
         Client c holds ``indices[offsets[c]:offsets[c + 1]]``.
+
+    Examples
+    --------
+    >>> partition = Partition(np.array([2, 0, 1]), np.array([0, 1, 3]))
+    >>> partition.sizes
+    array([1, 2])
     """
 
     indices: IntArray

@@ -35,6 +35,11 @@ def partition_shards(
     ------
     PartitionError
         When there are fewer samples than shards.
+
+    Examples
+    --------
+    >>> partition_shards(np.arange(100) % 10, 5, 2, rng=np.random.default_rng(0)).sizes
+    array([20, 20, 20, 20, 20])
     """
     shards_per_client = check_shards(shards_per_client)
     array = label_array(labels)

@@ -33,6 +33,11 @@ def lognormal_sizes(
     Returns
     -------
     int64 array, shape [C]
+
+    Examples
+    --------
+    >>> int(lognormal_sizes(5, 1000, 1.0, np.random.default_rng(0)).sum())
+    1000
     """
     clients = check_clients(clients)
     if not (math.isfinite(sigma) and sigma >= 0):

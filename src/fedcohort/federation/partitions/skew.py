@@ -77,6 +77,12 @@ def partition_by_skew(
     ------
     PartitionError
         When the data cannot satisfy the request; the message gives the largest feasible size.
+
+    Examples
+    --------
+    >>> parts = partition_by_skew(np.arange(100) % 10, 20, 1.0, rng=np.random.default_rng(0))
+    >>> parts.sizes[:3]
+    array([5, 5, 5])
     """
     skew = check_skew(skew)
     pools = ClassPools.of(labels)

@@ -22,6 +22,11 @@ class PartitionSpec:
         ``natural`` means that the data set itself says who holds what.
     value : float or "H" or None
         ξ or ``"H"`` for ``skew``, α for ``dirichlet``, shards a client for ``shards``.
+
+    Examples
+    --------
+    >>> parse_skew("dirichlet:0.1")
+    PartitionSpec(kind='dirichlet', value=0.1)
     """
 
     kind: PartitionKind
@@ -46,6 +51,11 @@ def parse_skew(text: str) -> PartitionSpec:
     ------
     InvalidParameterError
         For any other text.
+
+    Examples
+    --------
+    >>> parse_skew("0.8").value, parse_skew("shards:2").kind
+    (0.8, 'shards')
     """
     word, colon, argument = text.strip().lower().partition(":")
     if word == "h" and not colon:
