@@ -31,7 +31,7 @@ class Update:
     seconds : float
         From sending the message to hearing the reply.
     loss : float, optional
-        The mean loss that the client saw in training, if it told.
+        The loss that the selector hears, if the client told it.
     change : float32 [d], optional
         Local minus global parameters, if the selector needs them.
     """
@@ -52,7 +52,7 @@ class ReplyReader:
     weight_key : str
         The metric that the wrapped strategy weighs by.
     loss_keys : tuple of str
-        Metrics that may hold the training loss; the first that is there counts.
+        Metrics that may hold the loss; the first that is there counts.
     changes : bool
         Whether the selector needs what training changed.
     check_arrays : bool

@@ -20,7 +20,7 @@ from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction, Limits, finite
 from fedcohort.adapters.members import Members, Node
-from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.outcomes import loss_keys_of, tell
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
 from fedcohort.nvflare.messages import (
@@ -237,7 +237,7 @@ class CohortSelection:
                 least,
             )
         outcome = current.outcome(changes=Need.UPDATE in self._chooser.needs)
-        tell(self._chooser, outcome, current.number, LOSS_KEYS, log)
+        tell(self._chooser, outcome, current.number, loss_keys_of(self._chooser), log)
         self._admission.name_suspects()
         self._note_absent(current)
         self._note(current.summary())
@@ -364,7 +364,8 @@ class CohortSelection:
         try:
             change = read_change(result, self._params, self._limits)
             metrics = result.metrics or {}
-            loss = next((finite(metrics[key]) for key in LOSS_KEYS if key in metrics), None)
+            keys = loss_keys_of(self._chooser)
+            loss = next((finite(metrics[key]) for key in keys if key in metrics), None)
             result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
             current.updates[client] = SiteUpdate(loss, change, time.monotonic() - current.began)
         except RefusedReplyError as refusal:
