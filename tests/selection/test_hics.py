@@ -17,6 +17,7 @@ from fedcohort.testing import check_selector
         {"clusters": 50, "horizon": 1},
         {"outputs": 1},
         {"outputs": 4, "freeze": True},
+        {"outputs": 3, "fallback": None},
     ],
 )
 def test_conformance(parameters):
@@ -85,7 +86,8 @@ def test_everyone_is_chosen_once_first_also_those_who_drop_out():
 def _met(biases, sizes=None, padding=0, **parameters):
     """Return a selector that knows everyone's update, whose end is `biases`."""
     count, outputs = biases.shape
-    selector = make_selector("hics", **{"outputs": outputs, "temperature": 1.0, **parameters})
+    usual = {"outputs": outputs, "temperature": 1.0, "fallback": None}
+    selector = make_selector("hics", **{**usual, **parameters})
     selector.fit(sizes=sizes, clients=count)
     selector.select(count, rng=np.random.default_rng(0))
     rest = np.random.default_rng(5).normal(size=(count, padding))
@@ -157,8 +159,7 @@ def test_a_cluster_that_is_used_up_is_not_drawn_again():
 def test_the_fallback_draws_one_client_from_each_of_k_kinds():
     # Half of the clients are even and half skewed: their entropies vary by more than 0.1.
     changes = np.concatenate([np.zeros((6, 4)), np.tile([9.0, 0, 0, 0], (6, 1))]).astype(np.float32)
-    options = {"outputs": 4, "temperature": 1.0, "fallback": 0.1}
-    selector = make_selector("hics", **options).fit(clients=12)
+    selector = make_selector("hics", outputs=4, temperature=1.0).fit(clients=12)
     rng = np.random.default_rng(0)
     for _ in range(6):
         ids = selector.select(2, rng=rng).ids

@@ -11,18 +11,20 @@ chosen once, in random order. From then on, with the distance
 
 the available clients form M Ward clusters. Each place goes to a cluster m with probability
 proportional to exp(γ_t · mean entropy of m), γ_t = γ · max(0, 1 − t / horizon), and in it to a
-client with probability proportional to n_c; nobody twice. Models are averaged plainly.
+client with probability proportional to n_c; nobody twice. But where the entropies vary by
+`fallback` or more, clients are drawn by clustered sampling (Algorithm 2 of Fraboni et al. 2021)
+over the same distances. Models are averaged plainly.
 
 T is half of the root mean square of all known Δb unless given: the authors' 0.001 and 0.0015 are
-0.4 and 0.6 of that in their setting, and at another learning rate they say nothing.
+0.45 and 0.67 of that of their signal, and at another learning rate they say nothing.
 
 The update is the model's parameters flattened in module order, so the output layer's bias is its
-last `outputs` numbers; only these are kept. The authors' code differs from their paper: angles are
-those of the output layer's weights and bias, entropies those of the mean change of its weights;
-Ward runs on the rows of the square distance matrix; a cluster's clients are drawn uniformly, and
-the first ones in the order of their numbers; where clients are skewed in different degrees it hears
-only their first update (`freeze`); and where the entropies vary by 0.1 or more it draws by
-clustered sampling (Algorithm 2 of Fraboni et al. 2021, over the same distances): `fallback`.
+last `outputs` numbers; only these are kept. `fallback` is in the authors' code alone, which also
+differs from their paper, and from this, in the rest: angles are those of the output layer's weights
+and bias, entropies those of the mean change of its weights; Ward runs on the rows of the square
+distance matrix; a cluster's clients are drawn uniformly, and the first ones in the order of their
+numbers; and where clients are skewed in different degrees it hears only their first update
+(`freeze`).
 """
 
 import dataclasses
@@ -66,8 +68,8 @@ class HiCS(Selector):
     horizon : int
         The round in which that preference has faded.
     fallback : float, optional
-        The variance of the entropies from which on clients are drawn by clustered sampling; 0.1 in
-        the authors' code, never if None.
+        The variance of the entropies from which on clients are drawn by clustered sampling, as in
+        the authors' code; never if None.
     freeze : bool
         Whether only the first update of each client is heard.
     """
@@ -78,11 +80,11 @@ class HiCS(Selector):
     clusters: int | None = parameter(None, Optional(Interval(1, integral=True)))
     gamma: float = parameter(4.0, Interval(0))
     horizon: int = parameter(500, Interval(1, integral=True))
-    fallback: float | None = parameter(None, Optional(Interval(0)))
+    fallback: float | None = parameter(0.1, Optional(Interval(0)))
     freeze: bool = parameter(False, OneOf(False, True))
 
     needs = frozenset({Need.UPDATE})
-    # 1 had T = 0.0025, whatever the learning rate, and averaged by size.
+    # 1 had T = 0.0025, whatever the learning rate, no fallback, and averaged by size.
     revision = 2
 
     def __post_init__(self) -> None:
