@@ -135,6 +135,8 @@ def check_declaration(make: Make) -> None:
     assert isinstance(made.needs, frozenset), "needs must be a frozenset"
     assert all(isinstance(need, Need) for need in made.needs), "needs must hold Need values"
     assert isinstance(made.repeats, bool), "repeats must be True or False"
+    known = ("training", "received", None)
+    assert made.reported_loss in known, f"reported_loss must be one of {known}"
 
 
 def check_cohorts(make: Make) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_federation import Federation, model, trained
-from flwr.app import ArrayRecord, ConfigRecord, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -114,19 +114,43 @@ def test_identify_gives_names_to_a_selector_without_needs(federation: Federation
     assert set(strategy.history[0].cohort) <= set("01234")
 
 
-def test_losses_are_asked_for_once_and_then_ride_on_replies(federation: Federation) -> None:
+@pytest.mark.parametrize(
+    ("name", "keys", "seen"), [("oort", None, 1.0), ("afl", None, 30.0), ("afl", ("mine",), 90.0)]
+)
+def test_the_loss_that_a_selector_hears_rides_on_replies(
+    federation: Federation, name: str, keys: tuple[str, ...] | None, seen: float
+) -> None:
+    def train(message: Message) -> RecordDict:
+        moved = message.content["arrays"]["w"].numpy() + 1
+        return trained(moved, loss=1.0, received_loss=30.0, mine=90.0)
+
     for client in range(4):
-        federation.add(client, loss=lambda arrays, _, c=client: 5.0 + c + arrays["w"].numpy()[0])
-    selector = make_selector("fedsae", beta=0.5)
-    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), selector, cohort=2, min_clients=4)
+        federation.add(client, loss=lambda arrays, _: 5.0 + arrays["w"].numpy()[0], train=train)
+    selector = make_selector(name)
+    strategy = CohortStrategy(
+        FedAvg(fraction_evaluate=0.0), selector, cohort=2, min_clients=4, loss_keys=keys
+    )
     strategy.start(federation.grid, model(), num_rounds=1)
     told = dict(zip(selector.clients.tolist(), selector.state()["client.loss"], strict=True))
-    trained_clients = [int(name) for name in strategy.history[0].trained]
-    for client in range(4):
-        expected = 1 / (1 + client) if client in trained_clients else 5.0 + client
-        assert told[client] == pytest.approx(expected)
-    assert len(federation.grid.recipients("query.loss")) == 4
+    chosen = {int(name) for name in strategy.history[0].trained}
+    assert {told[client] for client in chosen} == {seen}
+    asked = name == "afl"
+    assert len(federation.grid.recipients("query.loss")) == (4 if asked else 0)
+    assert not asked or {told[client] for client in told.keys() - chosen} == {5.0}
     assert federation.grid.sent[0].content["fedcohort"]["wants"] == []
+
+
+def test_fedsae_asks_the_last_cohort_for_the_loss_of_the_new_model(federation: Federation) -> None:
+    for client in range(4):
+        federation.add(client, loss=lambda arrays, _, c=client: 5.0 + c + arrays["w"].numpy()[1])
+    selector = make_selector("fedsae", beta=0.5)
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), selector, cohort=2, min_clients=4)
+    strategy.start(federation.grid, model(), num_rounds=2)
+    first = [int(name) for name in strategy.history[0].trained]
+    told = dict(zip(selector.clients.tolist(), selector.state()["client.loss"], strict=True))
+    # Training moves w[1] by 1 in each round.
+    assert told == {c: 5.0 + c + (1.0 if c in first else 0.0) for c in range(4)}
+    assert len(federation.grid.recipients("query.loss")) == 4 + 2
 
 
 def test_a_client_that_cannot_tell_its_loss_is_not_asked_again(
@@ -141,8 +165,19 @@ def test_a_client_that_cannot_tell_its_loss_is_not_asked_again(
     assert all(len(s.trained) == 2 for s in strategy.history)
 
 
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [
+        (
+            "oort",
+            ["without the training loss, which selector 'oort' needs: add train_loss or loss"],
+        ),
+        ("afl", ["without the loss of the model they received", "add received_loss to"]),
+        ("fedsae", []),
+    ],
+)
 def test_a_train_reply_without_a_loss_is_used_all_the_same(
-    federation: Federation, lines: list[str]
+    federation: Federation, lines: list[str], selector: str, words: list[str]
 ) -> None:
     for client in range(3):
         federation.add(
@@ -150,11 +185,11 @@ def test_a_train_reply_without_a_loss_is_used_all_the_same(
             loss=lambda *_: 1.0,
             train=lambda m: trained(m.content["arrays"]["w"].numpy() + 1, loss=float("nan")),
         )
-    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), "fedsae", cohort=3)
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), selector, cohort=3)
     result = strategy.start(federation.grid, model(), num_rounds=1)
     assert len(strategy.history[0].trained) == 3
     assert result.arrays["w"].numpy()[0] == pytest.approx(1)
-    assert any("without a training loss" in line for line in lines)
+    assert [w for line in lines for w in words if w in line] == list(words)
 
 
 def test_updates_reach_a_selector_that_needs_them(federation: Federation) -> None:

@@ -122,4 +122,8 @@ def test_gemd_from_everyones_distribution_is_gemd():
     everyone = counts.sum(0) / counts.sum()
     for _ in range(20):
         ids = rng.integers(50, size=6)
-        assert gemd_from(everyone, counts[ids]) == gemd(counts, ids)
+        weights = rng.random(6)
+        found = gemd_from(everyone, counts[ids], weights)
+        assert found == pytest.approx(gemd(counts, ids, weights))
+        sizes = counts[ids].sum(axis=1).astype(float)
+        assert gemd_from(everyone, counts[ids], sizes) == pytest.approx(gemd(counts, ids))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_workflow import CohortFake, Site, moved
+from nvflare.app_common.abstract.fl_model import FLModel
 
 from fedcohort.errors import InvalidInputError, TooFewClientsError
 
@@ -41,6 +42,22 @@ def test_selectors_of_every_need_work(tmp_path: pathlib.Path, selector: str) -> 
     run = workflow(tmp_path, sites(), selector=selector)
     run.run()
     assert all(len(s.cohort) == 3 and s.trained for s in run.history)
+
+
+@pytest.mark.parametrize(("selector", "seen"), [("oort", 1.0), ("afl", 30.0)])
+def test_the_loss_that_a_selector_hears_rides_on_results(
+    tmp_path: pathlib.Path, selector: str, seen: float
+) -> None:
+    def train(params: dict[str, Any], _: int) -> FLModel:
+        result = moved(params, 1.0)
+        result.metrics = {"train_loss": 1.0, "received_loss": 30.0}
+        return result
+
+    run = workflow(tmp_path, sites(train=train), selector=selector, num_rounds=1)
+    run.run()
+    state = run._chooser.state()
+    told = dict(zip(state["client.id"].tolist(), state["client.loss"].tolist(), strict=True))
+    assert sum(loss == seen for loss in told.values()) == len(run.history[0].trained) == 3
 
 
 def test_a_job_resumes_as_if_nothing_had_happened(tmp_path: pathlib.Path) -> None:

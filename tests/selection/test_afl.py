@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import chisquare
 
 from fedcohort import make_selector
-from fedcohort.selection import Need
+from fedcohort.selection import Need, Outcome
 from fedcohort.testing import check_selector
 
 
@@ -63,3 +63,10 @@ def test_a_share_of_the_cohort_is_uniform_over_all_that_are_left(alpha3, k, plac
 def test_values_too_large_for_an_exponential_are_drawn_all_the_same():
     selector = _with_losses([1e6, 2e6, 3e6], alpha1=0.0, alpha2=1.0, alpha3=0.0)
     assert selector.select(1, rng=np.random.default_rng(0)).ids.tolist() == [2]
+
+
+def test_a_model_without_a_finite_loss_leaves_the_last_one():
+    selector = _with_losses([1.0, 2.0, 3.0])
+    told = np.array([0.5, np.inf, np.nan])
+    selector.observe(Outcome(np.arange(3), np.array([True, True, False]), losses=told))
+    assert selector.state()["client.loss"].tolist() == [0.5, 2.0, 3.0]

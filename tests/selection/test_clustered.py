@@ -62,6 +62,23 @@ def test_angles_ignore_length_and_l2_does_not():
     assert (0, 2) not in paired["l2"]
 
 
+@pytest.mark.parametrize(
+    ("distance", "known_two", "known_and_not"), [("l2", 4 + 9, 4 + 1), ("l1", 2 + 3, 2 + 1)]
+)
+def test_lengths_are_the_authors(distance, known_two, known_and_not):
+    selector = make_selector("clustered", distance=distance).fit(clients=4)
+    assert (selector._distances(np.arange(4)) == 0).all()
+    selector.tell(Need.UPDATE, [0, 2], np.array([[2.0, 1.0], [0.0, 4.0]], np.float32))
+    # L2 is squared, and clients 1 and 3, which have not trained, are at 0.
+    expected = np.zeros((4, 4))
+    expected[0, 2] = known_two
+    expected[0, [1, 3]] = known_and_not
+    expected[2, [1, 3]] = 16 if distance == "l2" else 4
+    assert np.allclose(selector._distances(np.arange(4)), expected + expected.T)
+    assert selector.revision == 2
+    assert make_selector("clustered").revision == 1
+
+
 @pytest.mark.parametrize("known", [0, 8])
 def test_unknown_clients_are_at_distance_zero(known):
     selector = make_selector("clustered").fit(clients=8)

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import chisquare
 
 from fedcohort import make_selector
-from fedcohort.selection import Need
+from fedcohort.selection import Need, Outcome
 from fedcohort.selection.fedcor import covariance, greedy
 from fedcohort.testing import check_selector
 
@@ -139,3 +139,27 @@ def test_warm_up_and_a_federation_never_told_are_uniform():
         selector = make_selector("fedcor", warmup=warmup).fit(clients=5)
         drawn = np.concatenate([selector.select(2, rng=rng).ids for _ in range(1000)])
         assert chisquare(np.bincount(drawn, minlength=5)).pvalue > 1e-3
+
+
+def test_samples_fade_with_the_rounds(monkeypatch):
+    seen = []
+
+    def spy(samples, weights, rank):
+        seen.append(weights)
+        return covariance(samples, weights, rank)
+
+    monkeypatch.setattr("fedcohort.selection.fedcor.covariance", spy)
+    selector = make_selector("fedcor", warmup=2, interval=3, gamma=0.5).fit(clients=4)
+    rng = np.random.default_rng(0)
+    for _ in range(7):
+        _play(selector, 2, rng.random(4), rng)
+    # In rounds 3 and 4 there are samples of rounds 1 and 2; in 6 and 7 also of round 5.
+    expected = [[1, 0.5], [1, 0.5], [1, 0.5**3, 0.5**4], [1, 0.5**3, 0.5**4]]
+    assert [w.tolist() for w in seen] == expected
+
+
+def test_losses_of_training_are_not_wanted():
+    selector = make_selector("fedcor").fit(clients=2)
+    selector.tell(Need.LOSS, [0, 1], [1.0, 2.0])
+    selector.observe(Outcome(np.arange(2), np.ones(2, bool), losses=np.array([9.0, 9.0])))
+    assert selector.state()["client.loss"].tolist() == [1.0, 2.0]

@@ -4,7 +4,7 @@ from scipy.stats import chisquare
 
 from fedcohort import make_selector
 from fedcohort.selection import Need, Outcome
-from fedcohort.selection.hics import entropy_of
+from fedcohort.selection.hics import entropy_of, temperature_for
 from fedcohort.testing import check_selector
 
 
@@ -16,6 +16,8 @@ from fedcohort.testing import check_selector
         {"clusters": 2, "gamma": 0.0},
         {"clusters": 50, "horizon": 1},
         {"outputs": 1},
+        {"outputs": 4, "freeze": True},
+        {"outputs": 3, "fallback": None},
     ],
 )
 def test_conformance(parameters):
@@ -29,6 +31,42 @@ def test_entropy_by_hand():
     assert found[0] == pytest.approx(np.log(4))
     assert found[1] == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
     assert found[2] < 0.01
+
+
+def test_the_temperature_follows_the_size_of_the_changes():
+    biases = np.array([[3.0, 4.0, 0.0, 0.0], [0.0, 0.0, -5.0, 0.0]])
+    assert temperature_for(biases) == pytest.approx(0.5 * np.sqrt(50 / 8))
+    assert temperature_for(1e-200 * biases) == pytest.approx(0.5e-200 * np.sqrt(50 / 8))
+    assert temperature_for(np.zeros((2, 3))) == 1.0
+    # So entropies are the same at any learning rate.
+    for lr in (1e-4, 1.0, 300.0):
+        found = entropy_of(lr * biases, temperature_for(lr * biases))
+        assert found == pytest.approx(entropy_of(biases, temperature_for(biases)))
+
+
+def test_the_default_sees_the_entropy_of_labels_at_any_learning_rate():
+    # What one step from even predictions does to the biases: lr · (share of the class − 1/N).
+    labels = np.random.default_rng(0).dirichlet(np.full(10, 0.1), size=60)
+    true = -np.sum(labels * np.log(np.maximum(labels, 1e-300)), axis=1)
+    for lr in (0.001, 0.5):
+        biases = lr * (labels - 0.1)
+        assert np.corrcoef(entropy_of(biases, temperature_for(biases)), true)[0, 1] > 0.75
+    # A temperature made for one learning rate sees little at another.
+    assert np.corrcoef(entropy_of(0.5 * (labels - 0.1), 0.0025), true)[0, 1] < 0.5
+
+
+def test_models_are_averaged_plainly():
+    selector = make_selector("hics").fit(sizes=[1.0, 2.0, 3.0, 94.0])
+    assert selector.select(4, rng=np.random.default_rng(0)).weights.tolist() == [0.25] * 4
+
+
+def test_frozen_only_the_first_update_of_each_client_is_heard():
+    selector = make_selector("hics", outputs=2, freeze=True).fit(clients=3)
+    selector.tell(Need.UPDATE, [0, 1], np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
+    selector.tell(Need.UPDATE, [1, 2], np.array([[9.0, 9.0], [5.0, 6.0]], np.float32))
+    assert selector.state()["client.update"].tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    selector.tell(Need.UPDATE, [2], np.array([[9.0, 9.0]], np.float32))
+    assert selector.state()["client.update"][2].tolist() == [5.0, 6.0]
 
 
 def test_everyone_is_chosen_once_first_also_those_who_drop_out():
@@ -48,7 +86,8 @@ def test_everyone_is_chosen_once_first_also_those_who_drop_out():
 def _met(biases, sizes=None, padding=0, **parameters):
     """Return a selector that knows everyone's update, whose end is `biases`."""
     count, outputs = biases.shape
-    selector = make_selector("hics", **{"outputs": outputs, "temperature": 1.0, **parameters})
+    usual = {"outputs": outputs, "temperature": 1.0, "fallback": None}
+    selector = make_selector("hics", **{**usual, **parameters})
     selector.fit(sizes=sizes, clients=count)
     selector.select(count, rng=np.random.default_rng(0))
     rest = np.random.default_rng(5).normal(size=(count, padding))
@@ -120,8 +159,7 @@ def test_a_cluster_that_is_used_up_is_not_drawn_again():
 def test_the_fallback_draws_one_client_from_each_of_k_kinds():
     # Half of the clients are even and half skewed: their entropies vary by more than 0.1.
     changes = np.concatenate([np.zeros((6, 4)), np.tile([9.0, 0, 0, 0], (6, 1))]).astype(np.float32)
-    options = {"outputs": 4, "temperature": 1.0, "fallback": 0.1}
-    selector = make_selector("hics", **options).fit(clients=12)
+    selector = make_selector("hics", outputs=4, temperature=1.0).fit(clients=12)
     rng = np.random.default_rng(0)
     for _ in range(6):
         ids = selector.select(2, rng=rng).ids

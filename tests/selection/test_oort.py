@@ -128,11 +128,21 @@ def test_who_dropped_out_is_still_unexplored():
         assert 1 not in selector.select(2, rng=rng).ids
 
 
-def test_the_unexplored_are_drawn_by_speed_where_it_is_known():
-    selector = make_selector("oort").fit(clients=3)
+def test_the_unexplored_are_drawn_by_size_and_less_if_known_to_be_slow():
+    selector = make_selector("oort", preferred=0.5).fit(sizes=[10.0, 10.0, 20.0, 40.0])
     selector.tell(Need.DURATION, [0, 1, 2], [1.0, 2.0, 4.0])
     counts = _first_choices(selector, 3000)
-    assert chisquare(counts, 3000 * np.array([4, 2, 1]) / 7).pvalue > 1e-3
+    # T = 2: client 2 takes twice as long, so a quarter of its 20 samples counts.
+    assert chisquare(counts, 3000 * np.array([10, 10, 5, 40]) / 65).pvalue > 1e-3
+
+
+def test_only_five_times_as_many_as_wanted_are_explored():
+    selector = make_selector("oort").fit(sizes=[*[9.0] * 4, *[5.0] * 3, *[1.0] * 20])
+    counts = _first_choices(selector, 600)
+    # The four largest, and one of the next three by lot.
+    assert (counts[:7] > 0).all()
+    assert (counts[7:] == 0).all()
+    assert counts[:4].sum() / 600 == pytest.approx(36 / 41, abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,60 @@ def test_gemd_and_bytes_are_those_of_the_cohort(digits):
     assert dp3s.bytes_down == 20 * model_bytes, "everyone needs the first model to profile with"
     assert dp3s.bytes_up == 5 * model_bytes + 20 * 32 * 4
     assert fedsae.bytes_down == 20 * model_bytes, "everyone is asked its first loss"
-    assert fedsae.bytes_up == 5 * (model_bytes + 4) + 20 * 4
+    assert fedsae.bytes_up == 5 * model_bytes + 20 * 4
+    asked = len({*fedsae.cohort, *second[2].cohort})
+    assert second[2].bytes_down == asked * model_bytes, "the last cohort tells the new model's loss"
+    assert second[2].bytes_up == 5 * model_bytes + 5 * 4
     assert clustered.bytes_down == len(set(clustered.cohort)) * model_bytes
     assert second[0].bytes_down == second[0].bytes_up == 5 * model_bytes
+
+
+@pytest.mark.parametrize("selector", ["clustered", "pow-d:variant=rpow-d", "hics", "fedavg"])
+def test_gemd_is_of_the_mixture_that_is_trained_on(digits, selector):
+    base = dataclasses.replace(SMALL, skew="dirichlet:0.3", size_spread=1.0, rounds=8)
+    lockstep = lockstep_of(*_variants(selector, base=base))
+    federation = build_federation(digits, skew="dirichlet:0.3", clients=20, seed=0, size_spread=1.0)
+    by_size = selector == "fedavg"
+    differ = 0
+    for _ in range(8):
+        (record,) = lockstep.advance()
+        ids = list(record.cohort)
+        weights = federation.sizes[ids] if by_size else np.ones(len(ids))
+        assert record.gemd == pytest.approx(gemd(federation.label_counts, ids, weights))
+        differ += abs(record.gemd - gemd(federation.label_counts, ids)) > 0.01
+    assert (differ > 0) != by_size
+
+
+def _losses_by_hand(lockstep, federation):
+    """Return the mean loss of the first run's global model on each client's data."""
+    x, y = lockstep._data.train
+    model = lockstep._model
+    model.load_state_dict({n: v[0] for n, v in lockstep.parameters.items()})
+    with torch.no_grad():
+        losses = F.cross_entropy(model(x), y, reduction="none").numpy()
+    return np.array([losses[federation.partition.of(c)].mean() for c in range(20)])
+
+
+def test_afl_hears_the_loss_of_the_received_model_and_fedsae_that_of_the_new_one(digits):
+    federation = build_federation(digits, skew="1", clients=20, seed=0)
+    for selector in ("afl", "fedsae"):
+        lockstep = lockstep_of(*_variants(selector))
+        expected = _losses_by_hand(lockstep, federation)
+        before = expected.copy()
+        model_bytes = 4 * sum(v[0].numel() for v in lockstep.parameters.values())
+        for round_ in range(3):
+            (record,) = lockstep.advance()
+            cohort = list(record.cohort)
+            after = _losses_by_hand(lockstep, federation)
+            if selector == "afl":
+                expected[cohort] = before[cohort]
+                assert record.bytes_up == 5 * (model_bytes + 4) + (20 * 4 if round_ == 0 else 0)
+            known = lockstep._members[0].listening().state()["client.loss"]
+            assert np.allclose(known, expected, rtol=1e-4), (selector, round_)
+            if selector == "fedsae":
+                # Heard when the next round begins.
+                expected[cohort] = after[cohort]
+            before = after
 
 
 def test_a_client_whose_update_is_not_finite_is_left_out_and_reported(digits):

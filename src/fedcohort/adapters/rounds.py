@@ -21,7 +21,7 @@ class ClientUpdate:
     seconds : float
         From asking for it to hearing it.
     loss : float, optional
-        The mean loss that the client saw in training, if it told.
+        The loss that the selector hears, if the client told it.
     change : float32 [d], optional
         Local minus global parameters, if the selector needs them.
     """

@@ -44,7 +44,7 @@ class ReplyReader:
     weight_key : str
         The metric that the wrapped strategy weighs by.
     loss_keys : tuple of str
-        Metrics that may hold the training loss; the first that is there counts.
+        Metrics that may hold the loss; the first that is there counts.
     changes : bool
         Whether the selector needs what training changed.
     check_arrays : bool

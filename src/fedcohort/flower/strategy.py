@@ -16,7 +16,7 @@ from fedcohort.adapters.admission import guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import Limits
-from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.outcomes import loss_keys_of, tell
 from fedcohort.adapters.rounds import changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
@@ -90,8 +90,10 @@ class CohortStrategy(Strategy):
     evaluate_on : {"connected", "cohort"}
         Whom the wrapped strategy sees for evaluation: all nodes that are not busy, or those of the
         round's cohort.
-    loss_keys : tuple of str
-        Metrics of train replies that may hold the training loss; the first that is there counts.
+    loss_keys : tuple of str, optional
+        Metrics of train replies that may hold the loss that the selector hears; the first that is
+        there counts. If None, ``train_loss`` or ``loss`` for the mean loss seen in training, and
+        ``received_loss`` for that of the model the client received (`Selector.reported_loss`).
     secure : SecureAggregation, optional
         Hides single updates from the server; for selectors that need profiles or nothing.
     check_arrays : bool
@@ -131,7 +133,7 @@ class CohortStrategy(Strategy):
     largest_size: float | None = parameter(LARGEST, Optional(Interval(1)))
     size_growth: float | None = parameter(GROWTH, Optional(Interval(1)))
     evaluate_on: str = parameter("connected", OneOf("connected", "cohort"))
-    loss_keys: tuple[str, ...] = LOSS_KEYS
+    loss_keys: tuple[str, ...] | None = None
     secure: SecureAggregation | None = None
     check_arrays: bool = parameter(True, OneOf(False, True))
     limits: Limits = dataclasses.field(default_factory=Limits)
@@ -165,7 +167,7 @@ class CohortStrategy(Strategy):
         )
         self._reader = ReplyReader(
             weight_key=str(_of(self.inner, "weighted_by_key", "num-examples")),
-            loss_keys=tuple(self.loss_keys),
+            loss_keys=tuple(self.loss_keys or loss_keys_of(self._selector)),
             changes=Need.UPDATE in self._selector.needs,
             check_arrays=self.check_arrays,
             limits=self.limits,
@@ -288,7 +290,7 @@ class CohortStrategy(Strategy):
         updates = current.finish()
         used = {update.client: update for update in updates}
         outcome = current.outcome(sorted(current.clients.values()), used)
-        tell(self._selector, outcome, server_round, self.loss_keys, log)
+        tell(self._selector, outcome, server_round, self._reader.loss_keys, log)
         self._enrolment.admission.name_suspects()
         self.history.append(current.summary(list(used)))
         arrays, metrics = None, None

@@ -1,13 +1,14 @@
 """GEMD: how far a cohort's label mixture is from everyone's.
 
 The group earth mover's distance of a cohort Y is Σ_j |P_Y(j) − P_g(j)|, where P_Y is the label
-distribution of the cohort's joint data and P_g that of all clients. It is 0 when they agree and at
-most 2.
+distribution that the cohort trains on, Σ_c w_c P_c with its aggregation weights w, and P_g that of
+all clients. It is 0 when they agree and at most 2. With weights n_c / Σ n_c, P_Y is the
+distribution of the cohort's joint data.
 
 References
 ----------
-Ma et al., "Client Selection for Federated Learning with Non-IID Data in Mobile Edge Computing",
-2021; used to judge cohorts in the FL-DP³S paper.
+J. Ma, X. Sun, W. Xia, X. Wang, X. Chen, H. Zhu: Client Selection Based on Label Quantity
+Information for Federated Learning. PIMRC 2021; used to judge cohorts in the FL-DP³S paper.
 """
 
 import numpy as np
@@ -109,7 +110,9 @@ def gemd_of_cohorts(
     return distances
 
 
-def gemd_from(everyone: npt.NDArray[np.float64], cohort_counts: npt.NDArray[np.int64]) -> float:
+def gemd_from(
+    everyone: FloatArray, cohort_counts: npt.NDArray[np.int64], weights: FloatArray
+) -> float:
     """Return the GEMD of one cohort without looking at anybody else.
 
     Parameters
@@ -117,14 +120,16 @@ def gemd_from(everyone: npt.NDArray[np.float64], cohort_counts: npt.NDArray[np.i
     everyone : float64 array, shape [N]
         The label distribution of all clients.
     cohort_counts : int64 array, shape [K, N]
-        The samples by class of those in the cohort.
+        The samples by class of those in the cohort, at least one each.
+    weights : float64 array, shape [K]
+        Aggregation weights, of any sum above 0.
 
     Examples
     --------
-    >>> gemd_from(np.array([0.5, 0.5]), np.array([15, 5]))
-    1.0
+    >>> gemd_from(np.array([0.5, 0.5]), np.array([[15, 5]]), np.ones(1))
+    0.5
     """
-    mixture = cohort_counts.sum(axis=0)
+    mixture = (weights / cohort_counts.sum(axis=1)) @ cohort_counts
     return float(np.abs(mixture / mixture.sum() - everyone).sum())
 
 

@@ -20,7 +20,7 @@ from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import Introduction, Limits, finite
 from fedcohort.adapters.members import Node
-from fedcohort.adapters.outcomes import LOSS_KEYS, tell
+from fedcohort.adapters.outcomes import loss_keys_of, tell
 from fedcohort.adapters.rounds import ClientUpdate, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
@@ -238,7 +238,7 @@ class CohortSelection:
                 least,
             )
         outcome = current.outcome(current.clients, current.updates)
-        tell(self._chooser, outcome, current.number, LOSS_KEYS, log)
+        tell(self._chooser, outcome, current.number, loss_keys_of(self._chooser), log)
         self._admission.name_suspects()
         self._note_absent(current)
         self._note(current.summary(sorted(current.updates)))
@@ -364,7 +364,8 @@ class CohortSelection:
         try:
             change = read_change(result, self._params, self._limits)
             metrics = result.metrics or {}
-            loss = next((finite(metrics[key]) for key in LOSS_KEYS if key in metrics), None)
+            keys = loss_keys_of(self._chooser)
+            loss = next((finite(metrics[key]) for key in keys if key in metrics), None)
             result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
             seconds = time.monotonic() - current.began
             current.updates[client] = ClientUpdate(

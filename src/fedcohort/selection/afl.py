@@ -3,8 +3,8 @@
 J. Goetz, K. Malik, D. Bui, S. Moon, H. Liu, A. Kumar: Active Federated Learning. 2019
 (arXiv:1909.12641), Algorithm 1.
 
-Rule: a client's value is v_c = √n_c · loss_c, with its last known loss (its loss on
-the initial model until it first trains). The share α1 of the clients with the lowest values is
+Rule: a client's value is v_c = √n_c · loss_c, with the loss of the model it last received, before
+it trained (of the initial model until then). The share α1 of the clients with the lowest values is
 set aside; (1 − α3) · k clients are drawn without replacement from the others with probabilities
 proportional to exp(α2 · v_c); the rest of the cohort is drawn uniformly from all clients that are
 left, those set aside among them. Weights n_c / Σ n_c.
@@ -50,6 +50,9 @@ class AFL(Selector):
 
     needs = frozenset({Need.LOSS})
     asks_newcomers = Need.LOSS
+    reported_loss = "received"
+    # 1 took the mean loss seen in training.
+    revision = 2
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         values = self._values(rows)

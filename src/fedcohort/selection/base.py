@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,7 +82,8 @@ class Outcome:
     trained : bool [m]
         Who sent back a usable update.
     losses : float64 [m], optional
-        Mean loss seen in local training; NaN where there is none.
+        The loss that each sent with its update (see `Selector.reported_loss`); NaN where there is
+        none.
     updates : float32 [m, d], optional
         Local minus global parameters.
     durations : float64 [m], optional
@@ -117,7 +118,9 @@ class Selector(ABC):
     `observe` hears what came of it. `state` and `restore` save all of it and bring it back.
 
     A subclass declares `needs` (and, in `asks_newcomers`, the one that every client must have told
-    before it can choose) and writes `_choose`; its parameters are dataclass fields. Where a later
+    before it can choose) and writes `_choose`; its parameters are dataclass fields. If it needs
+    losses, `reported_loss` says which one participants send with their update: the mean of those
+    seen in training, that of the model they received, or none. Where a later
     version of the same rule chooses other cohorts it counts up `revision` (of those objects alone
     whose parameters are concerned), so that runs of the old one in a store are not taken for runs
     of the new one.
@@ -136,6 +139,7 @@ class Selector(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset()
     repeats: ClassVar[bool] = False
     asks_newcomers: ClassVar[Need | None] = None
+    reported_loss: ClassVar[Literal["training", "received"] | None] = "training"
     needs_labels: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -293,15 +297,20 @@ class Selector(ABC):
 
     def observe(self, outcome: Outcome) -> None:
         """Hear what came of the last cohort; what the selector declares to need is remembered."""
-        ids = outcome.ids[outcome.trained]
         heard = {
             Need.LOSS: outcome.losses,
             Need.UPDATE: outcome.updates,
             Need.DURATION: outcome.durations,
         }
+        if self.reported_loss is None:
+            del heard[Need.LOSS]
         for need, values in heard.items():
-            if need in self.needs and values is not None and len(ids):
-                self.tell(need, ids, values[outcome.trained])
+            if need not in self.needs or values is None:
+                continue
+            # The model that a client received may have no finite loss, and train nonetheless.
+            known = outcome.trained & (np.isfinite(values) if need is Need.LOSS else True)
+            if known.any():
+                self.tell(need, outcome.ids[known], values[known])
 
     @property
     def needs_feedback(self) -> bool:

@@ -10,6 +10,9 @@ the authors' code; the tree is cut into the maximal subtrees whose share of the 
 into the room that is left, split where needed, until each distribution holds exactly 1/k of the
 data. One client is drawn from each distribution, so a client can be drawn twice; every draw
 weighs 1/k, which makes the average unbiased.
+
+The other distances are the squared length and the sum of absolute values of the difference of two
+updates, and that of a client that has not trained is 0.
 """
 
 import dataclasses
@@ -36,7 +39,8 @@ class Clustered(UpdateSelector):
     Parameters
     ----------
     distance : {"angle", "l2", "l1"}
-        How far two updates are apart; the paper's experiments use the angle.
+        How far two updates are apart; the paper's experiments use the angle. As in the authors'
+        code, L2 is squared.
 
     Examples
     --------
@@ -48,6 +52,12 @@ class Clustered(UpdateSelector):
 
     repeats = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.distance != "angle":
+            # 1 did not square L2, and took clients that had not trained for equal to all others.
+            self.revision = 2  # type: ignore[misc]
+
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         sizes = self._roster["size"][rows]
         distributions = sampling_distributions(
@@ -58,24 +68,27 @@ class Clustered(UpdateSelector):
 
     def _distances(self, rows: Rows) -> Floats:
         """Return the distances [m, m] between the updates of `rows`."""
-        known = rows[self._known()[rows]]
-        distances = np.zeros((len(self._roster), len(self._roster)))
-        both = np.ix_(known, known)
-        if len(known) and self.distance == "l1":
-            updates = self._roster[Need.UPDATE.value][known]
+        if not self._known().any():
+            return np.zeros((len(rows), len(rows)))
+        if self.distance == "l1":
+            updates = np.nan_to_num(self._roster[Need.UPDATE.value][rows])
             metric = scipy.spatial.distance
-            distances[both] = metric.squareform(metric.pdist(updates, "cityblock"))
-        elif len(known):
-            distances[both] = _from_products(self._inner_products()[both], self.distance)
-        return distances[np.ix_(rows, rows)]
+            distances: Floats = metric.squareform(metric.pdist(updates, "cityblock"))
+            return distances
+        gram = self._inner_products()[np.ix_(rows, rows)]
+        return _squared_lengths(gram) if self.distance == "l2" else _angles(gram)
 
 
-def _from_products(gram: Floats, kind: str) -> Floats:
-    """Return angles or lengths of differences from inner products."""
+def _squared_lengths(gram: Floats) -> Floats:
+    """Return the squared lengths of differences from inner products."""
     squares = np.diag(gram)
-    if kind == "l2":
-        lengths: Floats = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0))
-        return lengths
+    lengths: Floats = np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0)
+    return lengths
+
+
+def _angles(gram: Floats) -> Floats:
+    """Return angles from inner products; 0 where one of the two is 0."""
+    squares = np.diag(gram)
     norms = np.sqrt(squares[:, None] * squares[None])
     cosines = np.divide(gram, norms, out=np.ones_like(gram), where=norms > 0)
     np.fill_diagonal(cosines, 1.0)

@@ -11,14 +11,20 @@ chosen once, in random order. From then on, with the distance
 
 the available clients form M Ward clusters. Each place goes to a cluster m with probability
 proportional to exp(γ_t · mean entropy of m), γ_t = γ · max(0, 1 − t / horizon), and in it to a
-client with probability proportional to n_c; nobody twice. Weights n_c / Σ n_c.
+client with probability proportional to n_c; nobody twice. But where the entropies vary by
+`fallback` or more, clients are drawn by clustered sampling (Algorithm 2 of Fraboni et al. 2021)
+over the same distances. Models are averaged plainly.
+
+T is half of the root mean square of all known Δb unless given: the authors' 0.001 and 0.0015 are
+0.45 and 0.67 of that of their signal, and at another learning rate they say nothing.
 
 The update is the model's parameters flattened in module order, so the output layer's bias is its
-last `outputs` numbers; only these are kept. The authors' code differs: angles are those of the
-output layer's weights and bias, entropies those of the mean change of its weights; Ward runs on the
-rows of the square distance matrix; a cluster's clients are drawn uniformly, and the first ones in
-the order of their numbers; and where the entropies vary by 0.1 or more it draws by clustered
-sampling (Algorithm 2 of Fraboni et al. 2021, over the same distances): `fallback`.
+last `outputs` numbers; only these are kept. `fallback` is in the authors' code alone, which also
+differs from their paper, and from this, in the rest: angles are those of the output layer's weights
+and bias, entropies those of the mean change of its weights; Ward runs on the rows of the square
+distance matrix; a cluster's clients are drawn uniformly, and the first ones in the order of their
+numbers; and where clients are skewed in different degrees it hears only their first update
+(`freeze`).
 """
 
 import dataclasses
@@ -29,12 +35,15 @@ import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.parameters import Interval, Optional, parameter
+from fedcohort.parameters import Interval, OneOf, Optional, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Selector
 from fedcohort.selection.clustered import sampling_distributions
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 from fedcohort.selection.ward import cut
+
+# What the authors' T is of the root mean square of their signal: see docs/selectors/hics.md.
+RELATIVE_TEMPERATURE = 0.5
 
 _TRIED = "tried"
 
@@ -48,8 +57,8 @@ class HiCS(Selector):
     ----------
     outputs : int
         Classes: the length of the output layer's bias, which ends the update.
-    temperature : float
-        T; about as large as the change of a bias in one round, so it scales with the learning rate.
+    temperature : float, optional
+        T; half of the root mean square of the known Δb if None, whatever the learning rate.
     entropy_weight : float
         λ, how much a difference in entropy counts compared with an angle.
     clusters : int, optional
@@ -59,8 +68,10 @@ class HiCS(Selector):
     horizon : int
         The round in which that preference has faded.
     fallback : float, optional
-        The variance of the entropies from which on clients are drawn by clustered sampling; 0.1 in
-        the authors' code, never if None.
+        The variance of the entropies from which on clients are drawn by clustered sampling, as in
+        the authors' code; never if None.
+    freeze : bool
+        Whether only the first update of each client is heard.
 
     Examples
     --------
@@ -69,14 +80,17 @@ class HiCS(Selector):
     """
 
     outputs: int = parameter(10, Interval(1, integral=True))
-    temperature: float = parameter(0.0025, Interval(0, closed="neither"))
+    temperature: float | None = parameter(None, Optional(Interval(0, closed="neither")))
     entropy_weight: float = parameter(10.0, Interval(0))
     clusters: int | None = parameter(None, Optional(Interval(1, integral=True)))
     gamma: float = parameter(4.0, Interval(0))
     horizon: int = parameter(500, Interval(1, integral=True))
-    fallback: float | None = parameter(None, Optional(Interval(0)))
+    fallback: float | None = parameter(0.1, Optional(Interval(0)))
+    freeze: bool = parameter(False, OneOf(False, True))
 
     needs = frozenset({Need.UPDATE})
+    # 1 had T = 0.0025, whatever the learning rate, no fallback, and averaged by size.
+    revision = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,6 +100,10 @@ class HiCS(Selector):
         """Hear updates, of which only the output layer's bias is kept."""
         if need is Need.UPDATE and np.ndim(values) == 2:
             values = np.asarray(values)[:, -self.outputs :]
+            if self.freeze and Need.UPDATE.value in self._roster:
+                rows = self._roster.rows(np.asarray(ids))
+                unheard = np.isnan(self._roster[Need.UPDATE.value][rows, 0])
+                ids, values = np.asarray(ids)[unheard], values[unheard]
         super().tell(need, ids, values)
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
@@ -97,12 +115,12 @@ class HiCS(Selector):
             chosen = np.concatenate([chosen, self._by_cluster(missing, k, rows[tried], rng)])
         self._roster.put(_TRIED, chosen, np.ones(k, bool))
         self._round += 1
-        return self._cohort(chosen)
+        return self._cohort(chosen, np.full(k, 1 / k))
 
     def _by_cluster(self, count: int, k: int, rows: Rows, rng: np.random.Generator) -> Rows:
         """Draw `count` of `rows`: first a cluster by its entropy, then a client by its size."""
         biases = self._biases(rows)
-        entropies = entropy_of(biases, self.temperature)
+        entropies = entropy_of(biases, self.temperature or temperature_for(biases))
         distances = _angles(biases) + self.entropy_weight * np.abs(entropies[:, None] - entropies)
         if self.fallback is not None and entropies.var() >= self.fallback:
             return rows[self._clustered(count, distances, self._roster["size"][rows], rng)]
@@ -171,6 +189,15 @@ def entropy_of(biases: Floats, temperature: float) -> Floats:
     special = scipy.special
     entropies: Floats = special.entr(special.softmax(below, axis=1)).sum(axis=1)
     return entropies
+
+
+def temperature_for(biases: Floats) -> float:
+    """Return half of the root mean square of the changes [m, N]; 1 if nothing changed."""
+    largest = float(np.abs(biases).max())
+    if largest == 0:
+        return 1.0
+    # Scaled first, since squares could overflow.
+    return RELATIVE_TEMPERATURE * largest * float(np.sqrt(np.mean((biases / largest) ** 2)))
 
 
 def _angles(vectors: Floats) -> Floats:

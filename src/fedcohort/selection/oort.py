@@ -12,16 +12,18 @@ with u_c = n_c · loss_c (brought to [0, 1] as in the authors' code, else the se
 count),
 
 times (T / t_c)^α if its last duration t_c exceeds the preferred duration T. A share
-ε = max(ε_min, ε_0 · decay^(R−1)) of the cohort is drawn from the clients never explored; the other
-places are drawn without replacement, with probabilities proportional to U, from the explored
-clients whose utility is at least `cutoff` times that of the last one that would fit. Either part
-fills up from the other where it is short. Weights n_c / Σ n_c.
+ε = max(ε_min, ε_0 · decay^(R−1)) of the cohort is drawn from the clients never explored: of the
+five times as many that promise most, proportionally to the promise n_c, times the same factor where
+t_c is known. The other places are drawn without replacement, with probabilities proportional to U,
+from the explored clients whose utility is at least `cutoff` times that of the last one that would
+fit. Either part fills up from the other where it is short. Weights n_c / Σ n_c.
 
 The pacer: T is a quantile of the known durations. Every W rounds, if the summed n_c · loss_c of the
 cohorts was lower in the last W rounds than in the W before, T moves up by one step.
 
 The client's mean loss, the only loss that a client tells, stands in for √(mean of squared sample
-losses). Without durations all clients count as equally fast.
+losses). Without durations all clients count as equally fast. Parameters are those of the code that
+the authors maintain (SymbioticLab/FedScale); the pacer is the paper's.
 """
 
 import dataclasses
@@ -37,6 +39,7 @@ from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
 STALENESS = 0.1
+EXPLORATION_WINDOW = 5
 _LEAST_SPAN = 1e-4
 # What a client tells can be any number; sums of these stay finite.
 _LARGEST = 1e250
@@ -74,14 +77,16 @@ class Oort(Selector):
     exploration: float = parameter(0.9, Interval(0, 1))
     exploration_min: float = parameter(0.3, Interval(0, 1))
     exploration_decay: float = parameter(0.98, Interval(0, 1, closed="right"))
-    cutoff: float = parameter(0.95, Interval(0, 1))
-    clip: float = parameter(0.95, Interval(0, 1))
+    cutoff: float = parameter(0.05, Interval(0, 1))
+    clip: float = parameter(0.9, Interval(0, 1))
     penalty: float = parameter(2.0, Interval(0))
     preferred: float = parameter(0.3, Interval(0, 1))
     pacer_step: float = parameter(0.05, Interval(0, 1))
     pacer_window: int = parameter(20, Interval(1, integral=True))
 
     needs = frozenset({Need.LOSS, Need.DURATION})
+    # 1 had a cut-off and a clip of 0.95, and explored by speed alone.
+    revision = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,11 +117,10 @@ class Oort(Selector):
         return _draw(count, rows[admitted], utilities[admitted], rng)
 
     def _explore(self, count: int, rows: Rows, rng: np.random.Generator) -> Rows:
-        """Draw clients never explored, by speed where it is known already."""
-        speeds = 1 / np.maximum(self._roster[Need.DURATION.value][rows], _SHORTEST)
-        unknown = np.isnan(speeds)
-        average = speeds[~unknown].mean() if not unknown.all() else 1.0
-        return _draw(count, rows, np.where(unknown, average, speeds), rng)
+        """Draw clients never explored by size, less those known to be slow."""
+        promises = self._roster["size"][rows] * self._slowness(rows)
+        best = np.lexsort((rng.random(len(rows)), -promises))[: EXPLORATION_WINDOW * count]
+        return _draw(count, rows[best], promises[best], rng)
 
     def _utilities(self, rows: Rows) -> Floats:
         statistical = self._statistical(rows)
@@ -125,17 +129,21 @@ class Oort(Selector):
         low = 0.999 * statistical.min()
         span = max(statistical.max() - low, _LEAST_SPAN)
         staleness = np.sqrt(STALENESS * np.log(self._round) / self._roster[_LAST][rows])
-        utilities: Floats = (capped - low) / span + staleness
+        utilities: Floats = ((capped - low) / span + staleness) * self._slowness(rows)
+        return utilities
+
+    def _slowness(self, rows: Rows) -> Floats:
+        """Return (T / t_c)^α for clients slower than preferred, 1 for the others."""
         durations = np.maximum(self._roster[Need.DURATION.value], _SHORTEST)
         known = durations[~np.isnan(durations)]
         if len(known) == 0:
-            return utilities
+            return np.ones(len(rows))
         preferred = np.quantile(known, self._pace)
         # Unknown durations compare false: they are not penalised.
         slow = durations[rows] > preferred
-        slowness = np.divide(preferred, durations[rows], out=np.ones(len(rows)), where=slow)
-        utilities *= slowness**self.penalty
-        return utilities
+        factors = np.divide(preferred, durations[rows], out=np.ones(len(rows)), where=slow)
+        slowness: Floats = factors**self.penalty
+        return slowness
 
     def _statistical(self, rows: Rows) -> Floats:
         """Return n_c · loss_c, with the average loss where a client told none."""

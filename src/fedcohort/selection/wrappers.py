@@ -80,6 +80,7 @@ class Wrapper(Selector):
         self.name = f"{type(self).__name__.lower()}({self.inner.name})"  # type: ignore[misc]
         self.needs = self.inner.needs  # type: ignore[misc]
         self.repeats = self.inner.repeats  # type: ignore[misc]
+        self.reported_loss = self.inner.reported_loss  # type: ignore[misc]
 
     def _meant(self, ids: Ids) -> Bools:
         """Tell which clients `who` means [m]."""

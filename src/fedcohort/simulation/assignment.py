@@ -100,7 +100,8 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
     )
     passes = np.where(attendance.answered, passes, 0.0)
     reached = np.unique(np.concatenate([*receivers, ids])) if receivers else ids
-    loss = FLOAT_BYTES if Need.LOSS in selector.needs else 0
+    reports = Need.LOSS in selector.needs and selector.reported_loss is not None
+    loss = FLOAT_BYTES if reports else 0
     return Assignment(
         cohort,
         ids,

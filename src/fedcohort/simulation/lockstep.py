@@ -277,6 +277,11 @@ class Lockstep:
             return None
         members = self._members[part.start : part.stop]
         jobs = jobs_of(self.round, zip(members, assignments, strict=True))
+        received = {
+            member.place: to_host(self._losses_of(member, assignment.ids[assignment.working]))
+            for member, assignment in zip(members, assignments, strict=True)
+            if member.selector.reported_loss == "received" and assignment.working.any()
+        }
         trained = self._trainer.train(self._problem(jobs))
         updates: dict[int, Tensor] = {}
         ends = np.cumsum(counts).tolist()
@@ -294,7 +299,7 @@ class Lockstep:
         )
         self._move(part, before, moved)
         landed = to_host(used), to_host(trained.losses)
-        return Landing(counts, *landed, updates, event_on(self._device))
+        return Landing(counts, *landed, received, updates, event_on(self._device))
 
     def _problem(self, jobs: Jobs) -> LocalProblem:
         """Return what a trainer is given to do these jobs in this round."""
@@ -352,7 +357,8 @@ class Lockstep:
                 own = slice(end, end := end + int(mask.sum()))
                 losses = np.full(len(mask), np.nan)
                 done[mask] = landing.used.numpy()[own]
-                losses[mask] = landing.losses.numpy()[own]
+                told = landing.received.get(r)
+                losses[mask] = (landing.losses[own] if told is None else told).numpy()
             outcome = Outcome(
                 assignment.ids,
                 done,
@@ -401,7 +407,7 @@ class Lockstep:
 
         def answer(need: Need, ids: NDArray[np.int64]) -> NDArray[Any]:
             if need is Need.LOSS:
-                return self._losses_of(self._members[r], ids)
+                return self._losses_of(self._members[r], ids).cpu().numpy()
             if need is Need.UPDATE:
                 return self._updates_of(self._members[r], ids)
             raise InvalidParameterError(
@@ -418,11 +424,11 @@ class Lockstep:
         trained = self._trainer.train(self._problem(jobs_of(self.round, [(member, asked)])))
         return self._updates(trained.parameters, slice(0, len(ids)), member).cpu().numpy()
 
-    def _losses_of(self, member: Member, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _losses_of(self, member: Member, ids: NDArray[np.int64]) -> Tensor:
         """Have clients measure the global model's loss on their data, float64 [m]."""
         partition = member.federation.partition
         samples = np.concatenate([partition.of(int(client)) for client in ids])
-        losses = self._trainer.client_losses(
+        return self._trainer.client_losses(
             self._model,
             {name: values[member.place] for name, values in self._stacked.items()},
             self._data.train,
@@ -430,7 +436,6 @@ class Lockstep:
             torch.from_numpy(partition.sizes[ids]).to(self._device),
             self._task,
         )
-        return losses.cpu().numpy()
 
 
 def _parts(runs: int) -> list[range]:

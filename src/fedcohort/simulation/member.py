@@ -68,10 +68,11 @@ class Member:
         )
 
     def gemd(self, cohort: Cohort) -> float | None:
-        """Return how far a cohort's label mixture is from everyone's; None where there is none."""
+        """Return how far the label mixture that a cohort trains on is from everyone's, if any."""
         if not len(cohort) or not len(self._everyone):
             return None
-        return gemd_from(self._everyone, self.federation.label_counts[cohort.ids])
+        counts = self.federation.label_counts[cohort.ids]
+        return gemd_from(self._everyone, counts, cohort.weights)
 
     def hear(self, outcome: Outcome, updates: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
         """Tell the selector what came of a cohort, with the updates [n, d] of those in `mask`."""

@@ -20,7 +20,9 @@ class Landing:
     used : bool [M]
         Whose local model was finite and counted.
     losses : float64 [M]
-        Mean loss of each.
+        Mean loss of each in training.
+    received : dict of float64 [m]
+        Losses of the model they received, by run, where the selector hears those instead.
     updates : dict of float32 [m, d]
         By run, where the selector needs them.
     done : torch.Event, optional
@@ -30,6 +32,7 @@ class Landing:
     counts: list[int]
     used: Tensor
     losses: Tensor
+    received: dict[int, Tensor]
     updates: dict[int, Tensor]
     done: torch.Event | None
 
