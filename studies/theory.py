@@ -1,13 +1,13 @@
 """How much of a cohort's gradient error its profile residual explains, along a FedAvg run.
 
     python studies/theory.py --dataset mnist --model cnn [--skew 1]... [--device cuda]
-    python studies/theory.py --dataset cifar-10 --model cnn-cifar --epochs 2 --batch-size 50 --lr 0.05
+    python studies/theory.py --dataset cifar-10 --model cnn-cifar --epochs 2 --lr 0.05
 
 trains with uniform cohorts and stops at rounds 0, 20 and 100. There it takes the gradient g_c of
 every client's mean loss at the global model. A cohort Y with weights w has the gradient error
 e_Y = Σ w_c g_c − ḡ and, from the profiles that were sent before round 1, the profile residual
-r_Y = Σ w_c z_c, in the coordinates of `match`. It writes `theory-DATASET.csv`, a row per federation
-and round, and the figure `theory-DATASET`.
+r_Y = Σ w_c z_c, in the coordinates of `match`. It writes `theory-DATASET-MODEL.csv`, a row per
+federation and round, and the figure of the same name.
 
 r2           share of Σ_Y ‖e_Y‖² over uniform cohorts that a linear map of r_Y explains. The map is
              fitted to other clients than those it predicts (ten folds), so it can be below 0.
@@ -201,7 +201,8 @@ def theory_figure(found: Sequence[Sequence[Found]]) -> Figure:
         axis.set_title(f"{skew_title(middle.row['skew'])}, round {middle.row['round']}")
     others[0].set_ylabel("gradient error / gradient")
     others[-1].legend(fontsize=7, markerscale=2)
-    figure.suptitle(dataset_title(found[0][0].row["dataset"]), fontsize=8)
+    row = found[0][0].row
+    figure.suptitle(f"{dataset_title(row['dataset'])}, {row['model']}", fontsize=8)
     return figure
 
 
@@ -245,10 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for skew in options.skew or ("1", "H", "dirichlet:0.1")
     ]
     found = [explain(config, materials, device) for config in configs]
-    table = options.csv / f"theory-{options.dataset}.csv"
+    name = f"theory-{options.dataset}-{options.model}"
+    table = options.csv / f"{name}.csv"
     write_csv(table, [one.row for federation in found for one in federation])
     print(table)
-    name = f"theory-{options.dataset}"
     print(*draw(name, lambda: theory_figure(found), options.output, ("png",)), sep="\n")
 
 

@@ -6,6 +6,7 @@ simulator's packages (``pip install 'fedcohort[sim]'``) and import them when fir
 
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.advice import Advice, advise
 from fedcohort.selection import (
     AFL,
     DP3S,
@@ -39,6 +40,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AFL",
     "DP3S",
+    "Advice",
     "Clustered",
     "Cohort",
     "DivFL",
@@ -57,6 +59,7 @@ __all__ = [
     "Selector",
     "Ward",
     "__version__",
+    "advise",
     "list_selectors",
     "make_selector",
     "register",
