@@ -67,7 +67,8 @@ class Advice:
     best : float
         Of the closest cohort that was found, everybody answering.
     noise : float
-        At least so much is left by the finite number of samples that clients hold.
+        About how far a random sample of everyone's data is that is as large as a cohort's; to match
+        more closely is to match noise.
     equal_cohort : int
         The size from which on uniform cohorts are as close as those of `match` with k.
     spread : float
@@ -142,7 +143,7 @@ class Advice:
         lost = f", of whom {self.lost:.0%} do not answer".replace("%", " %") if self.lost else ""
         rows = [("uniform (fedavg)", self.distances["fedavg"])]
         rows += [(rule, self.distances[rule]) for rule in RULES[1:]]
-        rows += [("best cohort found", self.best), ("noise, at least", self.noise)]
+        rows += [("best cohort found", self.best), ("noise of samples", self.noise)]
         table = "\n".join(f"  {name:<18}{value:6.2f}" for name, value in rows)
         gain = "cannot be predicted" if self.gain is None else f"{self.gain:.2f} times as fast"
         return (
