@@ -122,7 +122,10 @@ class Advice:
                 f"Try match: about {self.gain:.1f} times as fast as uniform sampling, which pays in"
                 f" trainings of more than {math.ceil(self.rounds_to_repay)} rounds."
             )
-        return "Stay with uniform sampling: its cohorts are close enough that match gains little."
+        return (
+            f"Stay with uniform sampling: match would be about {self.gain:.2f} times as fast, which"
+            " does not pay for the profiles."
+        )
 
     @property
     def line(self) -> str:
