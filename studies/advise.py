@@ -34,6 +34,7 @@ from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
 from fedcohort.advice import OTHER_ERROR
+from fedcohort.randomness import generator
 from fedcohort.report.grouping import dataset_title
 from fedcohort.report.summary import Summary
 from fedcohort.simulation import RunConfig, Store
@@ -243,6 +244,21 @@ def correlation(rows: Sequence[dict[str, Any]], measure: str = "measured") -> fl
     return float(spearmanr(predicted, found)[0])
 
 
+def repeatability(found: Sequence[Condition]) -> float:
+    """Return the rank correlation of gains measured with one half of the seeds and the other."""
+    doublings = [condition.doublings for condition in found]
+    rng = generator(0, "halves")
+    halves = []
+    for _ in range(200):
+        orders = [rng.permutation(len(one)) for one in doublings]
+        first, second = (
+            [float(one[o[part::2]].mean()) for one, o in zip(doublings, orders, strict=True)]
+            for part in (0, 1)
+        )
+        halves.append(float(spearmanr(first, second)[0]))
+    return float(np.mean(halves))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table and the figure, and print what `fedcohort/advice.py` has to say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -260,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, other = calibrate(found, said)
     write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
     print(f"rank correlation {correlation(rows):.3f}; with speed {correlation(rows, 'speed'):.3f}")
+    print(f"of measured gains with those of other seeds, by halves: {repeatability(found):.3f}")
     print(f"constant {other:.4f}; fedcohort/advice.py has {OTHER_ERROR}")
 
 
