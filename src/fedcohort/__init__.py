@@ -6,6 +6,7 @@ the simulator's packages (``pip install 'fedcohort[sim]'``) and import them when
 
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.advice import Advice, advise
 from fedcohort.selection import (
     AFL,
     DP3S,
@@ -45,6 +46,7 @@ __all__ = [
     "AFL",
     "DP3S",
     "REFL",
+    "Advice",
     "Clustered",
     "Cohort",
     "Delta",
@@ -66,6 +68,7 @@ __all__ = [
     "Selector",
     "Ward",
     "__version__",
+    "advise",
     "arena",
     "list_selectors",
     "make_selector",

@@ -1,3 +1,4 @@
+import logging
 from typing import Any
 
 import numpy as np
@@ -380,3 +381,30 @@ def test_it_works_in_a_loop_of_ones_own(federation: Federation) -> None:
         assert len(strategy.history[-1].trained) == 2
     with pytest.raises(InvalidInputError, match="before it was configured"):
         strategy.aggregate_train(3, [])
+
+
+def test_the_first_profiles_are_advised_on_once(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    for client in range(8):
+        federation.add(client)
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), cohort=3, min_clients=8)
+    with caplog.at_level(logging.INFO, logger="flwr.fedcohort"):
+        strategy.start(federation.grid, model(), num_rounds=2)
+        federation.add(8)
+        strategy.start(federation.grid, model(), num_rounds=2)
+    (line,) = [r.getMessage() for r in caplog.records if "by match" in r.getMessage()]
+    assert line.startswith("8 clients")
+    assert "cohorts of 3 are" in line
+
+
+def test_clients_that_all_train_are_not_advised_on(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    for client in range(3):
+        federation.add(client)
+    strategy = CohortStrategy(FedAvg(fraction_evaluate=0.0), cohort=3, min_clients=3)
+    with caplog.at_level(logging.INFO, logger="flwr.fedcohort"):
+        strategy.start(federation.grid, model(), num_rounds=1)
+    assert "3 clients joined" in caplog.text
+    assert "by match" not in caplog.text

@@ -127,6 +127,17 @@ def test_nonsense_is_left_out_and_named(
     assert run.model.params["w"][0] == pytest.approx(1.0)
 
 
+def test_the_first_profiles_are_advised_on_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = workflow(tmp_path, sites(8), num_clients=3, num_rounds=3)
+    with caplog.at_level(logging.INFO):
+        run.run()
+    (line,) = [r.getMessage() for r in caplog.records if "by match" in r.getMessage()]
+    assert line.startswith("8 clients")
+    assert "cohorts of 3 are" in line
+
+
 def test_a_silent_site_is_left_out_for_a_while(tmp_path: pathlib.Path) -> None:
     there = sites(4)
     there["site-0"].train = lambda *_: None

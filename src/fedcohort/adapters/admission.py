@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedcohort.adapters.introductions import VECTOR_NEEDS, Introduction
 from fedcohort.adapters.members import Members, Node
 from fedcohort.adapters.sizes import SizeLedger, SizeRule
+from fedcohort.advice import advise
 from fedcohort.selection import Need, Selector
 from fedcohort.selection.guard import ProfileSelector
 from fedcohort.specs import parse_spec
@@ -28,6 +29,8 @@ class Admission:
         How far claimed sizes are believed.
     log : logging.Logger
         Where the engine logs; one line per event.
+    cohort : int
+        Clients that a round wants, which the advice on the first ones is about.
 
     Attributes
     ----------
@@ -41,7 +44,9 @@ class Admission:
         Why nodes were refused, by node.
     """
 
-    def __init__(self, selector: Selector, rule: SizeRule, log: logging.Logger) -> None:
+    def __init__(
+        self, selector: Selector, rule: SizeRule, log: logging.Logger, cohort: int
+    ) -> None:
         self.members = Members()
         self.sizes = SizeLedger(rule, lambda client: self.members.name(client), log)
         self.lengths: dict[Need, int] = {}
@@ -49,6 +54,7 @@ class Admission:
         self.wants = [need for need in VECTOR_NEEDS if need in selector.needs]
         self._selector = selector
         self._log = log
+        self._cohort = cohort
         self._suspected: set[int] = set()
 
     def refuse(self, node: Node, reason: str) -> None:
@@ -133,10 +139,11 @@ class Admission:
         claims = {c: said.size for c, said in joining.items() if said.size is not None}
         self.sizes.claim(claims)
         counted = dict(zip(claims, self.sizes.counted(claims).tolist(), strict=True))
+        sizes = np.array([counted.get(client, 1.0) for client in joining])
         self._selector.join(
             ids,
             columns.get(Need.PROFILE),
-            sizes=[counted.get(client, 1.0) for client in joining],
+            sizes=sizes,
             label_counts=columns.get(Need.LABEL_COUNTS),
         )
         for client, said in joining.items():
@@ -145,6 +152,14 @@ class Admission:
             self._resize()
         self._log.info("%d clients joined, %d in all.", len(ids), len(self.members))
         self.name_suspects()
+        if Need.PROFILE in columns and len(ids) == len(self.members):
+            trusted = ~np.isin(ids, list(self._suspected))
+            self._advise(columns[Need.PROFILE][trusted], sizes[trusted])
+
+    def _advise(self, profiles: NDArray[Any], sizes: NDArray[np.float64]) -> None:
+        """Log what the profiles of the first clients say about selection."""
+        if len(profiles) > self._cohort:
+            self._log.info("%s", advise(profiles, sizes, self._cohort).line)
 
     def _resize(self) -> None:
         """Measure all sizes against those of the newcomers too."""

@@ -1,10 +1,12 @@
 """The commands and their options."""
 
+import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedcohort.cli.advise import ADVICE_WITHOUT, advice_on
 from fedcohort.cli.options import App, completion, with_settings
 from fedcohort.errors import InvalidInputError
 from fedcohort.federation import DATASETS
@@ -291,6 +293,30 @@ def select(
     from fedcohort.cli.select import select_once
 
     typer.echo(" ".join(map(str, select_once(profiles, k, selector, seed, sizes))))
+
+
+@app.command()
+@with_settings(
+    without=ADVICE_WITHOUT,
+    groups={"profiles": "data", "sizes": "data", "k": "selection", "device": "training"},
+)
+def advise(
+    settings: dict[str, Any],
+    *,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(help="A .npy, .npz or .csv file of profiles [C, Q], instead of a data set."),
+    ] = None,
+    sizes: Annotated[
+        Path | None, typer.Option(help="A .npy or .csv file [C], samples a client; with profiles.")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Short for --cohort.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Say from profiles alone whether selection is worth it in a federation."""
+    advice = advice_on(settings, profiles, sizes, k, device)
+    typer.echo(json_module.dumps(advice.to_json()) if json else advice)
 
 
 @data_app.command("fetch")

@@ -45,7 +45,7 @@ class Enrolment:
     """Turns Flower's nodes into the selector's clients, and waits until enough are there."""
 
     def __init__(self, selector: Selector, mailbox: Mailbox, rules: Rules, sizes: SizeRule) -> None:
-        self.admission = Admission(selector, sizes, log)
+        self.admission = Admission(selector, sizes, log, rules.cohort)
         self._selector = selector
         self._mailbox = mailbox
         self._rules = rules

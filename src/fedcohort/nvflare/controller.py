@@ -136,7 +136,8 @@ class CohortSelection:
                 f" {self.num_clients}: lower one or raise the other."
             )
         guarded(selector, self._chooser, guard)
-        self._admission = Admission(self._chooser, SizeRule(largest_size, size_growth), log)
+        rule = SizeRule(largest_size, size_growth)
+        self._admission = Admission(self._chooser, rule, log, self.num_clients)
         self._introduces = introduces(self._chooser)
         self._needs_updates = Need.UPDATE in self._chooser.needs
         self._limits = Limits()

@@ -17,7 +17,7 @@ from fedcohort.randomness import generator
 from fedcohort.selection.base import Floats
 
 # Directions that are kept at most, and clients that they are sought among at most.
-_DIRECTIONS = 64
+DIRECTIONS = 64
 _SAMPLED_CLIENTS = 20_000
 # The ridge, in units of the variance of direction 2k (of 32, for large cohorts).
 _RIDGE = 3.0
@@ -65,7 +65,7 @@ class Basis:
         sample = (sample - centre) * np.sqrt(share)[:, None]
         wide = sample.shape[1] > sample.shape[0]
         gram = sample @ sample.T if wide else sample.T @ sample
-        count = min(_DIRECTIONS, len(gram))
+        count = min(DIRECTIONS, len(gram))
         values, vectors = scipy.linalg.eigh(
             gram, subset_by_index=[len(gram) - count, len(gram) - 1]
         )
@@ -84,11 +84,14 @@ class Basis:
         far: Floats = np.nan_to_num(projected, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
         return np.clip(far, -_LARGEST, _LARGEST)
 
+    def floor(self, k: int) -> float:
+        """Return λ_2k (λ_32 from k = 16 on), the variance that counts as noise; 0 if it is none."""
+        place = _floor_place(k)
+        return float(self.variances[place]) if place < len(self.variances) else 0.0
+
     def scales(self, k: int) -> Floats:
         """Return √λ / (λ + ρ) for each direction."""
-        place = _floor_place(k)
-        floor = self.variances[place] if place < len(self.variances) else 0.0
-        scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * floor)
+        scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * self.floor(k))
         return scales
 
     def noise(self, k: int, whitened: bool = True) -> float:
@@ -104,4 +107,4 @@ class Basis:
 
 def _floor_place(k: int) -> int:
     """Return the direction that is taken to hold nothing but noise."""
-    return min(2 * k, _DIRECTIONS // 2)
+    return min(2 * k, DIRECTIONS // 2)

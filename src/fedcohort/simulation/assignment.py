@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need
 from fedcohort.simulation.capacity import affordable_passes, completed_passes
+from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.system import attend, over_selected
 
@@ -55,6 +56,13 @@ class Assignment:
     def working(self) -> NDArray[np.bool_]:
         """Who trains and answers in time: bool [m]."""
         return self.passes > 0
+
+
+def asked_and_lost(config: RunConfig, clients: int) -> tuple[int, float]:
+    """Return how many clients a run asks per round, and which share of them it expects to lose."""
+    asked = over_selected(min(config.cohort, clients), config.over_selection, clients)
+    answering = min(asked * (1 - config.dropout), config.cohort)
+    return asked, 1 - answering / asked
 
 
 def assign(member: Member, round_: int, answer: Answer) -> Assignment:

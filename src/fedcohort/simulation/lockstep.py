@@ -195,6 +195,10 @@ class Lockstep:
                 {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             )
 
+    def profiles(self, r: int) -> NDArray[np.float32] | None:
+        """Return what the clients of one run sent, [C, Q]; None if its selector needs none."""
+        return self._members[r].profiles
+
     def models(self, r: int) -> dict[str, NDArray[np.float32]]:
         """Return the global model of one run as it is now."""
         return {name: values[r].cpu().numpy() for name, values in self._stacked.items()}

@@ -1,0 +1,291 @@
+"""Is selection worth it here? An answer from profiles alone, before anything is trained.
+
+Cohorts are drawn with each rule, and it is seen how far the mean profile of a cohort is from
+everyone's. In the coordinates of `match` (`fedcohort.selection.coordinates`) that says how close a
+rule comes, what k clients can reach at best, and how many clients drawn at random would do. The
+predicted gain rests on plain distances u of uniform and m of `match`'s cohorts, relative to the
+length of everyone's mean profile:
+
+    gain = √((s² + u²) / (s² + m²))
+
+where s stands for all that disturbs training and that selection does not change. It is the one
+constant, fitted to the conditions of the leaderboard (`studies/advise.py`, docs/advise.md).
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcohort.errors import InvalidParameterError
+from fedcohort.parameters import Interval
+from fedcohort.randomness import generator
+from fedcohort.selection import Outcome, Selector, make_selector
+from fedcohort.selection.base import Floats
+from fedcohort.selection.coordinates import DIRECTIONS, Basis
+
+RULES = ("fedavg", "dp3s", "match")
+_BEST = "match:evenness=free"
+_COHORTS = 200
+# Of larger populations a sample is looked at, so that the answer takes seconds.
+_CLIENTS, _CLIENTS_PER_PLACE = 1000, 4
+# How much less variance the next direction has where kinds end and noise begins.
+_GAP = 3.0
+# s, from python studies/advise.py; profiles that differ far more than its own have no prediction.
+OTHER_ERROR = 0.06
+_LARGEST_SPREAD = 0.3
+# Gains that are worth a change, and that are worth a try.
+_CLEAR, _SLIGHT = 1.25, 1.1
+
+CANNOT_KNOW = (
+    "Profiles cannot tell whether clients differ by label, which selection helps with, or by style"
+    " (writers, devices), of which it helps less; nor how long training takes."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What profiles say about a federation.
+
+    Distances are of a cohort's mean profile from everyone's, root mean squares over 200 cohorts, in
+    the coordinates of `match`: a typical client is at about the root of the number of directions.
+
+    Attributes
+    ----------
+    clients, k : int
+        Clients, and how many a round asks.
+    lost : float
+        The share of them that does not answer.
+    kinds : int or None
+        How many kinds of clients there seem to be, or of how many their data are mixed; None where
+        there is no clear number.
+    distances : dict of float
+        Of uniform cohorts (``fedavg``), ``dp3s`` and ``match``.
+    best : float
+        Of the closest cohort that was found, everybody answering.
+    noise : float
+        About how far a random sample of everyone's data is that is as large as a cohort's; to match
+        more closely is to match noise.
+    equal_cohort : int
+        The size from which on uniform cohorts are as close as those of `match` with k.
+    spread : float
+        How far uniform cohorts are off, relative to the length of everyone's mean profile.
+    left : float
+        The share of that which `match` leaves.
+    gain : float or None
+        Rounds of uniform sampling over those of `match`, predicted; None where profiles differ so
+        much more than those of the calibration that nothing can be said.
+    """
+
+    clients: int
+    k: int
+    lost: float
+    kinds: int | None
+    distances: Mapping[str, float]
+    best: float
+    noise: float
+    equal_cohort: int
+    spread: float
+    left: float
+    gain: float | None
+
+    @property
+    def rounds_to_repay(self) -> float:
+        """Rounds of uniform sampling from which on `match` saves more bytes than profiling costs.
+
+        Profiling sends the model to every client once; a round sends it to k and back.
+        """
+        if self.gain is None or self.gain <= 1:
+            return math.inf
+        return self.clients / (2 * self.k) / (1 - 1 / self.gain)
+
+    @property
+    def recommendation(self) -> str:
+        """One sentence: what to do."""
+        if self.k == self.clients:
+            return "Everybody trains in every round, so there is nothing to select."
+        if self.gain is None:
+            return (
+                "No gain can be predicted, since these profiles differ far more than mean outputs"
+                " of a layer do: compare match with fedavg in a short run."
+            )
+        if self.gain >= _CLEAR:
+            return (
+                f"Select with match: about {self.gain:.1f} times as fast as uniform sampling, which"
+                f" would need cohorts of {self.equal_cohort} to be as close."
+            )
+        if self.gain >= _SLIGHT:
+            return (
+                f"Try match: about {self.gain:.1f} times as fast as uniform sampling, which pays in"
+                f" trainings of more than {math.ceil(self.rounds_to_repay)} rounds."
+            )
+        return (
+            f"Stay with uniform sampling: match would be about {self.gain:.2f} times as fast, which"
+            " does not pay for the profiles."
+        )
+
+    @property
+    def line(self) -> str:
+        """All of it in one line, for a log."""
+        kinds = "" if self.kinds is None else f", about {self.kinds} kinds"
+        uniform, match = self.distances["fedavg"], self.distances["match"]
+        return (
+            f"{self.clients} clients{kinds}; cohorts of {self.k} are {uniform:.2f} from everyone if"
+            f" uniform, {match:.2f} by match. {self.recommendation}"
+        )
+
+    def __str__(self) -> str:
+        seem = (
+            "There is no clear number of kinds of clients."
+            if self.kinds is None
+            else f"There seem to be {self.kinds} kinds of clients, or of what they mix."
+        )
+        lost = f", of whom {self.lost:.0%} do not answer".replace("%", " %") if self.lost else ""
+        rows = [("uniform (fedavg)", self.distances["fedavg"])]
+        rows += [(rule, self.distances[rule]) for rule in RULES[1:]]
+        rows += [("best cohort found", self.best), ("noise of samples", self.noise)]
+        table = "\n".join(f"  {name:<18}{value:6.2f}" for name, value in rows)
+        gain = "cannot be predicted" if self.gain is None else f"{self.gain:.2f} times as fast"
+        return (
+            f"{self.clients} clients, cohorts of {self.k}{lost}. {seem}\n"
+            f"\nHow far a cohort's mean profile is from everyone's:\n{table}\n"
+            f"\nUniform cohorts are as close as match's from {self.equal_cohort} clients on.\n"
+            f"They are off by {self.spread:.1%} of the mean profile, and match leaves"
+            f" {self.left:.0%} of that.\n".replace("%", " %")
+            + f"Predicted gain of match over uniform sampling: {gain}.\n"
+            f"\n{self.recommendation}\n{CANNOT_KNOW}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        repay = self.rounds_to_repay
+        return {
+            **dataclasses.asdict(self),
+            "rounds_to_repay": None if math.isinf(repay) else math.ceil(repay),
+            "recommendation": self.recommendation,
+            "cannot_know": CANNOT_KNOW,
+        }
+
+
+def advise(
+    profiles: ArrayLike, sizes: ArrayLike | None = None, k: int = 10, *, lost: float = 0.0
+) -> Advice:
+    """Say from profiles alone whether selection is worth it in a federation.
+
+    Parameters
+    ----------
+    profiles : array_like [C, Q]
+        What each client would send once: mean outputs of a layer, as `fedcohort.profiles` has them.
+    sizes : array_like [C], optional
+        Samples of each client; equal if not given.
+    k : int
+        Clients that a round asks.
+    lost : float
+        The share of them that does not answer, from 0 to below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcohort import advise
+    >>> rng = np.random.default_rng(0)
+    >>> kinds = 10 + rng.normal(size=(5, 20))
+    >>> profiles = kinds[np.arange(60) % 5] + 0.05 * rng.normal(size=(60, 20))
+    >>> advice = advise(profiles, k=5)
+    >>> advice.kinds
+    5
+    >>> advice.distances["match"] < advice.distances["fedavg"] / 2
+    True
+    """
+    within = Interval(0, 1, closed="left")
+    if not within(lost):
+        raise InvalidParameterError(f"lost must be {within}, not {lost!r}.")
+    # The selectors refuse what cannot be a profile, a size or a cohort, in words.
+    first = make_selector("match").fit(profiles, sizes=sizes)
+    first.select(k, rng=generator(0, "advice", 0))
+    table = np.asarray(profiles, np.float64)
+    counts = np.ones(len(table)) if sizes is None else np.asarray(sizes, np.float64)
+    everyone, most = len(table), max(_CLIENTS, _CLIENTS_PER_PLACE * k)
+    if everyone > most:
+        rows = np.sort(generator(0, "advice clients").choice(everyone, most, replace=False))
+        table, counts = table[rows], counts[rows]
+    cohorts = {rule: _cohorts(rule, table, counts, k, lost) for rule in RULES}
+    closest = _cohorts(_BEST, table, counts, k, 0.0)
+
+    basis, share = Basis.fit(table, counts), counts / counts.sum()
+    plain = basis.project(table)
+    plain -= share @ plain
+    scales = basis.scales(k)
+    points = plain * scales
+    distances = {rule: _rms(weights @ points) for rule, weights in cohorts.items()}
+    uniform, matched = (_rms(cohorts[rule] @ plain) for rule in ("fedavg", "match"))
+    mean = float(np.linalg.norm(share @ table)) / basis.unit
+    spread = uniform / mean if mean > 0 else math.inf
+    left = matched / uniform if uniform > 0 else 1.0
+    return Advice(
+        clients=everyone,
+        k=k,
+        lost=lost,
+        kinds=_kinds(basis.variances, min(len(table) - 1, table.shape[1])),
+        distances=distances,
+        best=float(np.linalg.norm(closest @ points, axis=1).min()),
+        noise=math.sqrt(float(scales @ scales) * basis.floor(k) / (k * (1 - lost))),
+        equal_cohort=_equal_cohort(distances["fedavg"], distances["match"], k, lost, everyone),
+        spread=spread,
+        left=left,
+        gain=predicted_gain(spread, left),
+    )
+
+
+def predicted_gain(spread: float, left: float) -> float | None:
+    """Return how many times as fast `match` is expected to be, or None; see `Advice`."""
+    if spread > _LARGEST_SPREAD:
+        return None
+    return math.hypot(OTHER_ERROR, spread) / math.hypot(OTHER_ERROR, spread * left)
+
+
+def _cohorts(rule: str, profiles: Floats, sizes: Floats, k: int, lost: float) -> Floats:
+    """Return the weights [n, C] of all clients in consecutive cohorts of a rule."""
+    selector: Selector = make_selector(rule).fit(profiles, sizes=sizes)
+    weights = np.zeros((_COHORTS, len(sizes)))
+    for round_ in range(_COHORTS):
+        rng = generator(0, "advice", round_)
+        cohort = selector.select(k, rng=rng)
+        answered: NDArray[np.bool_] = rng.random(k) >= lost
+        answered[rng.integers(k)] |= not answered.any()
+        selector.observe(Outcome(cohort.ids, answered))
+        counted = cohort.weights * answered
+        weights[round_, cohort.ids] = counted / counted.sum()
+    return weights
+
+
+def _rms(rows: Floats) -> float:
+    return float(np.sqrt(np.mean(np.sum(rows**2, axis=1))))
+
+
+def _kinds(variances: Floats, possible: int) -> int | None:
+    """Return one more than the directions before the largest gap, if that is a clear one."""
+    if len(variances) == 0:
+        return 1
+    if len(variances) < min(possible, DIRECTIONS):
+        # The next direction has no variance beyond rounding.
+        variances = np.append(variances, 1e-12 * variances[0])
+    falls = variances[:-1] / variances[1:]
+    if len(falls) == 0 or falls.max() < _GAP:
+        return None
+    return int(np.argmax(falls)) + 2
+
+
+def _equal_cohort(uniform: float, match: float, k: int, lost: float, clients: int) -> int:
+    """Return how many clients uniform sampling must ask to be as close as `match` with k.
+
+    The square of its distance is A (1 / m - 1 / C) when m of C clients answer.
+    """
+    answering = k * (1 - lost)
+    if match >= uniform or answering >= clients:
+        return k
+    slope = uniform**2 / (1 / answering - 1 / clients)
+    wanted = 1 / (match**2 / slope + 1 / clients)
+    return min(clients, math.ceil(wanted / (1 - lost) - 1e-9))

@@ -1,0 +1,114 @@
+"""Advice on a file of profiles, or on the clients that settings describe."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.advice import Advice
+from fedcohort.advice import advise as advise_on
+from fedcohort.errors import InvalidInputError, InvalidParameterError
+from fedcohort.simulation.config import SETTINGS, RunConfig
+
+# Settings that neither profiles nor cohorts depend on.
+ADVICE_WITHOUT = tuple(
+    name
+    for name, setting in SETTINGS.items()
+    if setting.federation is not True and name not in ("cohort", "dropout", "over_selection")
+)
+# Settings that say something about cohorts drawn from a file of profiles too.
+_WITH_A_FILE = {"cohort", "dropout"}
+
+
+def advice_on(
+    settings: dict[str, Any], profiles: Path | None, sizes: Path | None, k: int | None, device: str
+) -> Advice:
+    """Return advice on a file of profiles or, without one, on the clients of a run."""
+    if k is not None:
+        if "cohort" in settings:
+            raise InvalidParameterError("-k and --cohort are the same: give one of them.")
+        settings = settings | {"cohort": k}
+    if profiles is None:
+        if sizes is not None:
+            raise InvalidParameterError(
+                "--sizes goes with --profiles: a data set's own sizes are known."
+            )
+        return _on_settings(RunConfig(**settings, selector="match"), device)
+    for name in settings:
+        if name not in _WITH_A_FILE and settings[name] != SETTINGS[name].on_command_line:
+            raise InvalidParameterError(
+                f"{SETTINGS[name].option} describes a data set, but the profiles come from a file:"
+                " leave one of them out."
+            )
+    config = RunConfig(**{n: v for n, v in settings.items() if n in _WITH_A_FILE}, selector="match")
+    table, held = read_profiles(profiles)
+    counts = held if sizes is None else _numbers(sizes, _read(sizes))
+    return advise_on(table, counts, config.cohort, lost=config.dropout)
+
+
+def _on_settings(config: RunConfig, device: str) -> Advice:
+    if config.profile == "representative-gradient":
+        raise InvalidParameterError(
+            "Representative gradients depend on how clients train, which advise is not told: write"
+            " them to a file and give --profiles FILE."
+        )
+    # Imported only now, since PyTorch comes with it: wrong options are answered at once.
+    from fedcohort.simulation.assignment import asked_and_lost
+    from fedcohort.simulation.devices import device_for
+    from fedcohort.simulation.federation_profiles import profiles_and_sizes
+    from fedcohort.simulation.materials import Materials
+
+    where = device_for([config], device)
+    profiles, sizes = profiles_and_sizes(config, Materials(), where)
+    asked, lost = asked_and_lost(config, len(sizes))
+    return advise_on(profiles, sizes, asked, lost=lost)
+
+
+def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the profiles [C, Q] of a file, and the sizes [C] where it is a .npz that has them."""
+    found = _read(path)
+    if not isinstance(found, dict):
+        return _numbers(path, found), None
+    if "profiles" not in found:
+        raise InvalidInputError(
+            f"{str(path)!r} has no array 'profiles', only {', '.join(found) or 'none'}: write it"
+            " with numpy.savez(FILE, profiles=..., sizes=...)."
+        )
+    held = found.get("sizes")
+    return _numbers(path, found["profiles"]), None if held is None else _numbers(path, held)
+
+
+def _read(path: Path) -> Any:
+    """Return the array of a file, or the arrays of a .npz by name."""
+    try:
+        if path.suffix.lower() == ".csv":
+            return _table(path)
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputError(
+            f"{str(path)!r} cannot be read ({error}): give a .npy, .npz or .csv file of numbers."
+        ) from error
+
+
+def _table(path: Path) -> NDArray[np.float64]:
+    """Return the numbers of a CSV file; a first line of names is left out."""
+    lines = path.read_text("utf-8").splitlines()
+    try:
+        [float(cell) for cell in lines[0].split(",")] if lines else []
+    except ValueError:
+        lines = lines[1:]
+    if not lines:
+        raise ValueError("no rows")
+    table = np.loadtxt(lines, delimiter=",", ndmin=2)
+    return table[:, 0] if table.shape[1] == 1 else table
+
+
+def _numbers(path: Path, array: Any) -> NDArray[Any]:
+    if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.number):
+        raise InvalidInputError(f"{str(path)!r} must hold numbers: use numpy.save.")
+    return array

@@ -1,0 +1,284 @@
+"""The calibration of `fedcohort.advise`: the gain that profiles predict against the measured one.
+
+    fedcohort study run studies/leaderboard.toml --out leaderboard
+    python studies/advise.py leaderboard [more folders...] [-o FOLDER] [--csv FILE]
+
+takes every condition in which both `match` and `fedavg` were run, from one or more folders, and
+writes `advise.csv`, a row per condition, and the figure `advise`. Last it prints the rank
+correlation and the constant of `fedcohort/advice.py`.
+
+measured   2 to the mean over seeds of log2(fedavg's rounds to the target / match's), rounds read
+           between evaluations by linear interpolation; a run that never got there counts as having
+           arrived in the round after the last. With a 95 % t interval.
+predicted  by a constant that was fitted to the conditions of all other data sets.
+
+Profiles that a store does not hold are computed again, and kept in the folder `--profiles`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from drawing import NotInStoreError, run_script, summaries_to_target, write_table_and_figure
+from leaderboard import condition_title
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, NullLocator
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.stats import spearmanr, t
+
+from fedcohort import Advice, advise
+from fedcohort.advice import OTHER_ERROR
+from fedcohort.randomness import generator
+from fedcohort.report.grouping import dataset_title
+from fedcohort.report.summary import Summary
+from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.assignment import asked_and_lost
+from fedcohort.simulation.devices import find_device
+from fedcohort.simulation.federation_profiles import profiles_and_sizes
+from fedcohort.simulation.materials import Materials
+
+Floats = NDArray[np.float64]
+
+SELECTOR, BASELINE = "match", "fedavg"
+_FEWEST_CONDITIONS = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Condition:
+    """One condition: what came of training in it, and what profiles say about it.
+
+    Attributes
+    ----------
+    folder : Path
+        The store.
+    baseline, selector : Summary
+        Of `fedavg` and `match`.
+    """
+
+    folder: Path
+    baseline: Summary
+    selector: Summary
+
+    @property
+    def doublings(self) -> Floats:
+        """log2 of the ratio of their rounds, by seed [S]."""
+        shared = [s for s in self.baseline.seeds if s in self.selector.seeds]
+        ratios = [_rounds(self.baseline, seed) / _rounds(self.selector, seed) for seed in shared]
+        return np.log2(ratios)
+
+    @property
+    def title(self) -> str:
+        """What is hard about it."""
+        config = self.baseline.config
+        cohort = f", cohorts of {config.cohort}" if config.cohort != 10 else ""
+        return f"{condition_title(config)}{cohort}"
+
+
+def conditions(folders: Iterable[Path]) -> list[Condition]:
+    """Return all conditions in which both rules have a target; those with FedAvg's server alone."""
+    found = []
+    for folder in folders:
+        panels: dict[str, dict[str, Summary]] = {}
+        for summary in summaries_to_target(folder):
+            config = summary.config
+            plain = config.server == "avg" and not config.proximal
+            if plain and summary.target is not None and not summary.unfinished:
+                panels.setdefault(summary.panel, {})[summary.selector] = summary
+        found += [
+            Condition(folder, cells[BASELINE], cells[SELECTOR])
+            for cells in panels.values()
+            if BASELINE in cells and SELECTOR in cells
+        ]
+    if len(found) < _FEWEST_CONDITIONS or len({c.baseline.dataset for c in found}) < 2:
+        raise NotInStoreError(
+            f"The folders hold {len(found)} conditions with {SELECTOR}, {BASELINE} and a target:"
+            f" {_FEWEST_CONDITIONS} of two data sets are needed; run studies/leaderboard.toml."
+        )
+    return found
+
+
+def _rounds(summary: Summary, seed: int) -> float:
+    """Return the rounds that one seed takes to the target, between evaluations by interpolation."""
+    scores = summary.train.seeds[summary.seeds.index(seed)]
+    there = np.flatnonzero(scores >= summary.target)
+    if not len(there):
+        return summary.rounds + 1.0
+    after = there[0]
+    if after == 0:
+        return 1.0
+    low, high = scores[after - 1], scores[after]
+    begin, end = summary.evaluated_rounds[[after - 1, after]]
+    return float(begin + (end - begin) * (summary.target - low) / (high - low))
+
+
+def advice_on(condition: Condition, seeds: int, cache: Path, device: str) -> list[Advice]:
+    """Return what is said about the condition's first federations, one per seed."""
+    said = []
+    with Store.existing(condition.folder) as store:
+        configs = [c for c in store.configs() if _alike(c, condition.selector.config)]
+        for config in sorted(configs, key=lambda config: config.seed)[:seeds]:
+            stored = store.federation(config)
+            sizes = stored["label_counts"].sum(axis=1)
+            if "profiles" in stored:
+                profiles = stored["profiles"]
+            else:
+                profiles, sizes = _computed(config, cache, device)
+            asked, lost = asked_and_lost(config, len(sizes))
+            said.append(advise(profiles, sizes, asked, lost=lost))
+    return said
+
+
+def _alike(config: RunConfig, first: RunConfig) -> bool:
+    return dataclasses.replace(config, seed=first.seed) == first
+
+
+def _computed(config: RunConfig, cache: Path, device: str) -> tuple[Any, Any]:
+    """Return profiles and sizes from the cache, or compute them."""
+    path = cache / f"{config.federation_key}.npz"
+    if not path.exists():
+        where = find_device(device)
+        cache.mkdir(parents=True, exist_ok=True)
+        plain = dataclasses.replace(config, precision="float32", eval_samples=1000)
+        profiles, sizes = profiles_and_sizes(plain, Materials(), where)
+        np.savez(path, profiles=profiles, sizes=sizes)
+    with np.load(path) as kept:
+        return kept["profiles"], kept["sizes"]
+
+
+def calibrate(
+    found: Sequence[Condition], said: Sequence[Sequence[Advice]]
+) -> tuple[list[dict[str, Any]], float]:
+    """Return the table, and the constant that is fitted to all of it."""
+    spread = np.array([np.exp(np.mean([np.log(a.spread) for a in one])) for one in said])
+    left = np.array([np.mean([a.left for a in one]) for one in said])
+    measured = np.array([condition.doublings.mean() for condition in found])
+    datasets = np.array([condition.baseline.dataset for condition in found])
+    predicted = np.zeros(len(found))
+    for dataset in dict.fromkeys(datasets):
+        own = datasets == dataset
+        other = _fit(spread[~own], left[~own], measured[~own])
+        predicted[own] = _doublings(other, spread[own], left[own])
+    rows = []
+    for place, condition in enumerate(found):
+        doublings = condition.doublings
+        count = len(doublings)
+        half = t.ppf(0.975, count - 1) * doublings.std(ddof=1) / np.sqrt(count)
+        rows.append(
+            {
+                "dataset": condition.baseline.dataset,
+                "condition": condition.title,
+                "clients": said[place][0].clients,
+                "asked": said[place][0].k,
+                "lost": round(said[place][0].lost, 3),
+                "seeds": count,
+                "spread": round(float(spread[place]), 4),
+                "left": round(float(left[place]), 3),
+                "predicted": round(float(2 ** predicted[place]), 3),
+                "measured": round(float(2 ** measured[place]), 3),
+                "low": round(float(2 ** (measured[place] - half)), 3),
+                "high": round(float(2 ** (measured[place] + half)), 3),
+                "speed": round(condition.baseline.arrival / max(condition.selector.arrival, 1), 3),
+            }
+        )
+    return rows, _fit(spread, left, measured)
+
+
+def _fit(spread: Floats, left: Floats, measured: Floats) -> float:
+    """Return the constant that comes closest to the measured gains, in least squares of log2."""
+
+    def missed(logarithm: float) -> float:
+        return float(np.sum((_doublings(np.exp(logarithm), spread, left) - measured) ** 2))
+
+    return float(np.exp(minimize_scalar(missed, bounds=(-7, 0), method="bounded").x))
+
+
+def _doublings(other: float, spread: Floats, left: Floats) -> Floats:
+    """Return log2 of the gain that `fedcohort.advice` predicts with another constant."""
+    return np.log2(np.hypot(other, spread) / np.hypot(other, spread * left))
+
+
+def advise_figure(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Draw the measured gain over the predicted one, a point per condition."""
+    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        own = [row for row in rows if row["dataset"] == dataset]
+        measured = np.array([row["measured"] for row in own])
+        bars = [
+            measured - [row["low"] for row in own],
+            np.array([row["high"] for row in own]) - measured,
+        ]
+        axis.errorbar(
+            [row["predicted"] for row in own],
+            measured,
+            yerr=bars,
+            fmt="o",
+            markersize=4,
+            elinewidth=0.6,
+            label=dataset_title(dataset),
+        )
+    values = [row[name] for row in rows for name in ("predicted", "measured")]
+    ends = min(values) / 1.1, max(values) * 1.1
+    axis.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+    ticks = [tick for tick in (0.5, 0.75, 1, 1.5, 2, 3, 4) if ends[0] <= tick <= ends[1]]
+    for each, scale in ((axis.xaxis, axis.set_xscale), (axis.yaxis, axis.set_yscale)):
+        scale("log")
+        each.set_minor_locator(NullLocator())
+        each.set_minor_formatter(NullFormatter())
+        each.set_ticks(ticks, [f"{tick:g} ×" for tick in ticks])
+    axis.set(xlabel="predicted gain, fitted to other data sets", ylabel="measured gain")
+    axis.set_title(f"rank correlation {correlation(rows):.2f} over {len(rows)} conditions")
+    axis.legend()
+    return figure
+
+
+def correlation(rows: Sequence[dict[str, Any]], measure: str = "measured") -> float:
+    """Return the rank correlation of the predicted and the measured gain."""
+    predicted, found = ([float(row[name]) for row in rows] for name in ("predicted", measure))
+    return float(spearmanr(predicted, found)[0])
+
+
+def repeatability(found: Sequence[Condition]) -> float:
+    """Return the rank correlation of gains measured with one half of the seeds and the other."""
+    doublings = [condition.doublings for condition in found]
+    rng = generator(0, "halves")
+    halves = []
+    for _ in range(200):
+        orders = [rng.permutation(len(one)) for one in doublings]
+        first, second = (
+            [float(one[o[part::2]].mean()) for one, o in zip(doublings, orders, strict=True)]
+            for part in (0, 1)
+        )
+        halves.append(float(spearmanr(first, second)[0]))
+    return float(np.mean(halves))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table and the figure, and print what `fedcohort/advice.py` has to say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("studies", type=Path, nargs="+", help="--out folders of studies")
+    parser.add_argument("-o", "--output", type=Path, default=Path("advise"), metavar="FOLDER")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="the table")
+    parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="what was computed before")
+    parser.add_argument("--seeds", type=int, default=3, help="federations per condition (3)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    options = parser.parse_args(arguments)
+    options.csv = options.csv or options.output / "advise.csv"
+    cache = options.profiles or options.output / "profiles"
+    found = conditions(options.studies)
+    said = [advice_on(condition, options.seeds, cache, options.device) for condition in found]
+    rows, other = calibrate(found, said)
+    write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
+    print(f"rank correlation {correlation(rows):.3f}; with speed {correlation(rows, 'speed'):.3f}")
+    print(f"of measured gains with those of other seeds, by halves: {repeatability(found):.3f}")
+    print(f"constant {other:.4f}; fedcohort/advice.py has {OTHER_ERROR}")
+
+
+if __name__ == "__main__":
+    run_script(main)

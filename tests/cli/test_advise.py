@@ -1,0 +1,94 @@
+"""The command that gives advice."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedcohort.cli.app import app
+from fedcohort.errors import FedcohortError
+
+
+def asked(*arguments):
+    done = CliRunner().invoke(app, ["advise", *map(str, arguments)])
+    if isinstance(done.exception, FedcohortError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def profiles():
+    rng = np.random.default_rng(0)
+    return (5 + rng.normal(size=(4, 12)))[np.arange(40) % 4] + 0.05 * rng.normal(size=(40, 12))
+
+
+def test_all_kinds_of_files_say_the_same(tmp_path, profiles):
+    sizes = np.arange(1, 41)
+    np.save(tmp_path / "p.npy", profiles)
+    np.save(tmp_path / "s.npy", sizes)
+    np.savez(tmp_path / "both.npz", profiles=profiles, sizes=sizes)
+    names = ",".join(f"f{i}" for i in range(12))
+    np.savetxt(tmp_path / "p.csv", profiles, "%.17g", delimiter=",", header=names, comments="")
+    np.savetxt(tmp_path / "s.csv", sizes, "%d")
+    said = [
+        asked("--profiles", tmp_path / "p.npy", "--sizes", tmp_path / "s.npy", "-k", 4),
+        asked("--profiles", tmp_path / "both.npz", "-k", 4),
+        asked("--profiles", tmp_path / "p.csv", "--sizes", tmp_path / "s.csv", "--cohort", 4),
+    ]
+    assert said[0] == said[1] == said[2]
+    assert "40 clients, cohorts of 4. There seem to be 4 kinds" in said[0]
+    assert said[0] != asked("--profiles", tmp_path / "p.npy", "-k", 4)
+
+
+def test_json_is_one_document(tmp_path, profiles):
+    np.save(tmp_path / "p.npy", profiles)
+    said = json.loads(asked("--profiles", tmp_path / "p.npy", "-k", 4, "--dropout", 0.25, "--json"))
+    assert said["kinds"] == 4
+    assert said["lost"] == 0.25
+    assert set(said["distances"]) == {"fedavg", "dp3s", "match"}
+    assert "by style" in said["cannot_know"]
+
+
+def test_a_data_set_is_divided_and_profiled():
+    pure = json.loads(asked("--clients", 50, "--skew", 1, "--json"))
+    even = json.loads(asked("--clients", 50, "--skew", "iid", "--json"))
+    assert pure["clients"] == 50
+    assert pure["gain"] > 1.3
+    assert "Select with match" in pure["recommendation"]
+    assert even["gain"] < 1.1
+    assert "Stay with uniform" in even["recommendation"]
+
+
+def test_over_selection_is_asked_and_lost():
+    said = json.loads(asked("--clients", 50, "--over-selection", 1.3, "--json"))
+    assert said["k"] == 13
+    assert said["lost"] == pytest.approx(3 / 13)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("-k and --cohort are the same", ("-k", 3, "--cohort", 3)),
+        ("--sizes goes with --profiles", ("--sizes", "s.npy")),
+        ("--clients describes a data set", ("--profiles", "p.npy", "--clients", 20)),
+        ("cannot be read", ("--profiles", "nowhere.npy")),
+        ("Representative gradients", ("--profile", "representative-gradient")),
+        ("between 1 and 40", ("--profiles", "p.npy", "-k", 41)),
+        ("has no array 'profiles', only other", ("--profiles", "other.npz")),
+        ("cannot be read", ("--profiles", "words.csv")),
+        ("cannot be read", ("--profiles", "empty.csv")),
+        ("must hold numbers", ("--profiles", "text.npy")),
+    ],
+)
+def test_nonsense_is_refused_in_a_sentence(tmp_path, monkeypatch, profiles, words, arguments):
+    monkeypatch.chdir(tmp_path)
+    np.save("p.npy", profiles)
+    np.savez("other.npz", other=profiles)
+    np.save("text.npy", np.array(["a"]))
+    (tmp_path / "words.csv").write_text("a,b\nc,d\n")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(FedcohortError, match=words) as caught:
+        asked(*arguments)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,167 @@
+"""Advice from profiles alone."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import fedcohort.advice
+from fedcohort import advise, make_selector
+from fedcohort.advice import OTHER_ERROR, predicted_gain
+from fedcohort.errors import CohortSizeError, InvalidInputError, InvalidParameterError
+from fedcohort.selection.coordinates import Basis
+
+
+def clients(kinds=5, count=60, apart=1.0, noise=0.05, seed=0):
+    """Return profiles around `kinds` vertices, far from the origin."""
+    rng = np.random.default_rng(seed)
+    vertices = 5 + apart * rng.normal(size=(kinds, 20))
+    return vertices[np.arange(count) % kinds] + noise * rng.normal(size=(count, 20))
+
+
+def test_kinds_are_counted():
+    assert [advise(clients(kinds), k=6).kinds for kinds in (2, 5, 8)] == [2, 5, 8]
+
+
+def test_clients_without_kinds_have_no_number():
+    profiles = 5 + np.random.default_rng(0).normal(size=(60, 20))
+    assert advise(profiles, k=6).kinds is None
+
+
+def test_clients_of_one_profile_are_one_kind_and_gain_nothing():
+    advice = advise(np.full((20, 8), 3.0), k=4)
+    assert advice.kinds == 1
+    assert advice.gain == 1
+    assert advice.distances == {"fedavg": 0, "dp3s": 0, "match": 0}
+    assert "Stay with uniform sampling" in advice.recommendation
+
+
+def test_exact_copies_are_kinds_too():
+    vertices = 5 + np.random.default_rng(0).normal(size=(4, 20))
+    assert advise(vertices[np.arange(40) % 4], k=4).kinds == 4
+
+
+def test_the_closer_rule_is_found_and_bounded_by_the_best():
+    advice = advise(clients(), k=5)
+    assert advice.best <= advice.distances["match"] < advice.distances["dp3s"]
+    assert advice.distances["dp3s"] < advice.distances["fedavg"]
+
+
+def test_distances_do_not_depend_on_the_unit_of_profiles():
+    profiles = clients()
+    advice, scaled = advise(profiles, k=5), advise(1e6 * profiles, k=5)
+    assert scaled.distances == pytest.approx(advice.distances, rel=1e-6)
+    assert scaled.spread == pytest.approx(advice.spread)
+
+
+def test_uniform_cohorts_of_the_equal_size_are_as_close_as_match():
+    profiles = clients(count=40)
+    advice = advise(profiles, k=10)
+    basis = Basis.fit(profiles, np.ones(40))
+    points = basis.project(profiles) * basis.scales(10)
+    points -= points.mean(axis=0)
+    rng = np.random.default_rng(0)
+    drawn = [rng.choice(40, advice.equal_cohort, replace=False) for _ in range(2000)]
+    squares = [np.sum(points[cohort].mean(axis=0) ** 2) for cohort in drawn]
+    assert 10 < advice.equal_cohort < 40
+    assert np.sqrt(np.mean(squares)) == pytest.approx(advice.distances["match"], rel=0.06)
+
+
+def test_clients_that_differ_more_gain_more():
+    gains = [advise(clients(apart=apart), k=5).gain for apart in (0.05, 0.3, 1.0)]
+    assert gains == sorted(gains)
+    assert gains[0] < 1.02
+    assert gains[2] > 1.25
+
+
+def test_lost_clients_take_the_gain_away():
+    whole, half = (advise(clients(), k=5, lost=lost) for lost in (0.0, 0.5))
+    assert half.left > 3 * whole.left
+    assert half.distances["fedavg"] > whole.distances["fedavg"]
+    assert half.best == whole.best
+
+
+def test_sizes_weigh():
+    profiles = clients(kinds=2, count=20)
+    plain = advise(profiles, None, 4)
+    assert advise(profiles, np.full(20, 7), 4) == plain
+    # Some clients outweigh the rest of their cohorts.
+    assert advise(profiles, np.geomspace(1, 30, 20), 4).spread > 1.1 * plain.spread
+
+
+def test_the_gain_is_a_ratio_of_errors():
+    assert predicted_gain(0.08, 0.0) == pytest.approx(math.sqrt(1 + (0.08 / OTHER_ERROR) ** 2))
+    assert predicted_gain(0.08, 1.0) == 1
+    assert predicted_gain(0.0, 1.0) == 1
+
+
+def test_profiles_beyond_the_calibration_get_no_prediction():
+    advice = advise(clients() - clients().mean(axis=0), k=5)
+    assert advice.gain is None
+    assert "No gain can be predicted" in advice.recommendation
+    assert "cannot be predicted" in str(advice)
+    assert advice.to_json()["rounds_to_repay"] is None
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"), [(1.6, "Select with match"), (1.15, "Try match"), (1.02, "Stay with uniform")]
+)
+def test_the_recommendation_follows_the_gain(gain, said):
+    advice = dataclasses.replace(advise(clients(), k=5), gain=gain)
+    assert advice.recommendation.startswith(said)
+    assert said in str(advice)
+    assert said in advice.line
+    assert "\n" not in advice.line
+
+
+def test_profiling_is_repaid_after_some_rounds():
+    advice = dataclasses.replace(advise(clients(), k=5), gain=2.0)
+    # Sending the model to 60 clients costs what 6 rounds of 5 there and back do; half is saved.
+    assert advice.rounds_to_repay == pytest.approx(12)
+    assert dataclasses.replace(advice, gain=1.0).rounds_to_repay == math.inf
+
+
+def test_everybody_in_every_round_leaves_nothing_to_select():
+    advice = advise(clients(count=12), k=12)
+    assert "nothing to select" in advice.recommendation
+    assert advice.equal_cohort == 12
+
+
+def test_the_same_profiles_get_the_same_advice():
+    assert advise(clients(), k=5) == advise(clients(), k=5)
+
+
+def test_a_large_population_is_sampled(monkeypatch):
+    looked_at = []
+    plain = make_selector
+
+    def watched(spec):
+        selector = plain(spec)
+        fit = selector.fit
+        selector.fit = lambda profiles, **more: (
+            looked_at.append(len(profiles)) or fit(profiles, **more)
+        )
+        return selector
+
+    monkeypatch.setattr(fedcohort.advice, "make_selector", watched)
+    monkeypatch.setattr(fedcohort.advice, "_CLIENTS", 50)
+    advice = advise(clients(count=300), k=5)
+    assert advice.clients == 300
+    assert looked_at == [300, 50, 50, 50, 50]
+    assert 5 < advice.equal_cohort <= 300
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "arguments"),
+    [
+        (CohortSizeError, "between 1 and 60", {"k": 61}),
+        (InvalidParameterError, "lost must be", {"lost": 1.0}),
+        (InvalidInputError, "must speak of the same clients", {"sizes": [1, 2]}),
+        (InvalidInputError, "is not finite", {"profiles": np.full((9, 3), np.nan)}),
+        (InvalidInputError, "must have shape", {"profiles": np.ones(9)}),
+    ],
+)
+def test_nonsense_is_refused_in_words(error, words, arguments):
+    with pytest.raises(error, match=words):
+        advise(**({"profiles": clients(), "k": 5} | arguments))
