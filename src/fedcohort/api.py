@@ -31,6 +31,7 @@ try:
     from fedcohort.simulation.progress import Progress
     from fedcohort.simulation.scores import score_column, score_of
     from fedcohort.simulation.study import study_of_runs
+    from fedcohort.training.task import Losses
 except ImportError as error:
     raise MissingPackageError("fedcohort.simulate", "sim", error) from error
 
@@ -45,6 +46,7 @@ def simulate(
     *,
     dataset: str | Dataset = "digits",
     model: str | ModelFactory = "auto",
+    loss: str | Losses = "auto",
     selectors: Iterable[str | Selector | type[Selector]] = ("dp3s", "fedavg"),
     seeds: Iterable[int] = (0,),
     out: str | Path | None = None,
@@ -62,6 +64,9 @@ def simulate(
     model : str or callable
         A name, a reference (``module:factory``, ``FILE.py:factory``), or a factory of your own that
         takes (input_shape, classes) and returns an `nn.Module`.
+    loss : str or callable
+        A name, a reference (``module:function``, ``FILE.py:function``), or a function of your own
+        that takes (outputs, targets) of a batch and returns one loss per sample.
     selectors : iterable of str, Selector or class
         Specs such as ``"match:guard=profiles"``, or selectors of your own. An object is a pattern:
         every run makes its own selector with the same parameters.
@@ -87,7 +92,7 @@ def simulate(
     >>> results.rounds.groupby("selector").gemd.mean().idxmin()
     'match'
     """
-    materials, named = _named(dataset, model, settings)
+    materials, named = _named(dataset, model, loss, settings)
     configs = [
         RunConfig(selector=spec, seed=int(seed), **named)
         for spec in (given if isinstance(given, str) else spec_of(given) for given in selectors)
@@ -102,12 +107,16 @@ def simulate(
 
 
 def _named(
-    dataset: str | Dataset, model: str | ModelFactory, settings: Mapping[str, Any]
+    dataset: str | Dataset,
+    model: str | ModelFactory,
+    loss: str | Losses,
+    settings: Mapping[str, Any],
 ) -> tuple[Materials, dict[str, Any]]:
     """Give objects names, and return them with the settings of all runs."""
     chosen = _settings(settings)
     datasets: dict[str, Dataset] = {}
     factories: dict[str, ModelFactory] = {}
+    losses: dict[str, Losses] = {}
     if isinstance(dataset, Dataset):
         # A name of its own, since the arrays may be others than those that the name stands for.
         given, dataset = dataset, f"{dataset.name} (object)"
@@ -115,9 +124,19 @@ def _named(
         if given.client is not None:
             chosen.setdefault("skew", "natural")
     if not isinstance(model, str):
-        factory, model = model, f"{model.__module__}:{model.__qualname__}"
+        factory, model = model, _reference(model)
         factories[model] = factory
-    return Materials(datasets, factories), chosen | {"dataset": dataset, "model": model}
+    if not isinstance(loss, str):
+        function, loss = loss, _reference(loss)
+        losses[loss] = function
+    named = {"dataset": dataset, "model": model, "loss": loss}
+    return Materials(datasets, factories, losses), chosen | named
+
+
+def _reference(given: Callable[..., Any]) -> str:
+    """Return what an object is called in configurations; of one without a name, its class is."""
+    owner = given if hasattr(given, "__qualname__") else type(given)
+    return f"{owner.__module__}:{owner.__qualname__}"
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
 
 
-def load_npz(path: str | Path) -> Dataset:
+def load_npz(path: str | Path, task: str | None = None) -> Dataset:
     """Load a user's own data.
 
     Parameters
@@ -22,13 +22,15 @@ def load_npz(path: str | Path) -> Dataset:
     path : str or Path
         A file written by `numpy.savez` or `numpy.savez_compressed` with the arrays that
         `fedcohort.federation.arrays` describes: ``x``, ``y``, and optionally ``client`` and more.
+    task : str, optional
+        What is learned; told from the targets if not given.
 
     Raises
     ------
     InvalidInputError
         One sentence about the first thing that is wrong.
     """
-    return dataset_from_arrays(path, _read(Path(path)))
+    return dataset_from_arrays(path, _read(Path(path)), task)
 
 
 def npz_names(path: str | Path) -> frozenset[str]:

@@ -6,7 +6,7 @@ import importlib.util
 import torch
 
 from fedcohort.training.aggregation import aggregate
-from fedcohort.training.batched import client_losses_batched
+from fedcohort.training.batched import measure_batched
 from fedcohort.training.layers import is_chain, read_chain
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
@@ -33,6 +33,6 @@ def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001
         "Triton chain",
         fused.train,
         fused.evaluate,
-        client_losses_batched,
+        measure_batched,
         functools.partial(aggregate, move=move_fused),
     )
