@@ -20,6 +20,7 @@ try:
     from fedcohort.federation import Dataset
     from fedcohort.report.export import rounds_of, summary_row
     from fedcohort.report.grouping import group_runs
+    from fedcohort.report.served import final_score_rows
     from fedcohort.report.summary import summarise
     from fedcohort.simulation import RunConfig, Store
     from fedcohort.simulation.config import SETTINGS
@@ -29,7 +30,7 @@ try:
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
     from fedcohort.simulation.progress import Progress
-    from fedcohort.simulation.scores import score_column, score_of
+    from fedcohort.simulation.scores import Kind, score_column, score_name, score_of
     from fedcohort.simulation.study import study_of_runs
     from fedcohort.training.task import Losses
 except ImportError as error:
@@ -197,6 +198,37 @@ class Results:
                 {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
                 for c, row in rounds_of(store, self._configs)
             ]
+        return pd.DataFrame(rows)
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per run and client: how the final global model does on the client's samples.
+
+        `part` is ``train`` for the samples that the client trains on; data sets with clients in
+        their test part have rows with ``test`` besides, in which clients are numbered anew.
+        """
+        return self._final("client")
+
+    @property
+    def classes(self) -> pd.DataFrame:
+        """One row per run and class: the share of its samples that the final model recognises.
+
+        They are test samples, or training samples where there is no test part. Empty where samples
+        have no one class.
+        """
+        return self._final("class")
+
+    def _final(self, kind: Kind) -> pd.DataFrame:
+        import pandas as pd
+
+        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
+        rows = []
+        with Store.existing(self.folder) as store:
+            for config, row in final_score_rows(store, self._configs, kind):
+                score = "accuracy" if kind == "class" else score_of(store.facts(config.key))
+                named = {score_name(score) if n == "score" else n: v for n, v in row.items()}
+                known = {"label": labels[config.key], "selector": config.selector}
+                rows.append({**known, "seed": config.seed, **named})
         return pd.DataFrame(rows)
 
     def summary(self, target: float = 0.9) -> pd.DataFrame:

@@ -186,6 +186,14 @@ def test_clients_are_evaluated_on_a_part_of_their_samples_until_the_last_round()
     assert after.train_score * whole == pytest.approx(round(after.train_score * whole))
 
 
+def test_final_scores_are_those_of_each_client_with_its_own_normalisation():
+    lockstep, records = advanced([LOCAL], 4)
+    clients = [s for s in lockstep.final_scores(0) if s.kind == "client"]
+    right = sum(s.score * s.samples for s in clients)
+    mean = right / sum(s.samples for s in clients)
+    assert mean == pytest.approx(records[-1][0].train_score, abs=1e-12)
+
+
 def test_models_without_batchnorm_are_refused_before_anything_is_written():
     config = dataclasses.replace(LOCAL, model="auto")
     with pytest.raises(InvalidParameterError, match="local, and the model 'auto' has no BatchNorm"):

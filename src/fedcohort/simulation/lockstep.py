@@ -28,11 +28,13 @@ from fedcohort.simulation.client_groups import client_groups, mean_by_size
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_data import load_device_data
 from fedcohort.simulation.devices import describe_device
+from fedcohort.simulation.final_scores import as_final_scores, classes_of, groups_by
 from fedcohort.simulation.jobs import jobs_of, slots_of
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.own_normalisation import OwnNormalisation
 from fedcohort.simulation.profiling import client_profiles
+from fedcohort.simulation.scores import FinalScore
 from fedcohort.simulation.store import RoundRecord, RunState
 from fedcohort.simulation.system import parse_availability
 from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
@@ -47,6 +49,7 @@ from fedcohort.training.modules import (
 from fedcohort.training.plan import to_device
 from fedcohort.training.problem import (
     NO_JOBS,
+    Data,
     Groups,
     Jobs,
     LocalProblem,
@@ -56,6 +59,7 @@ from fedcohort.training.problem import (
 )
 from fedcohort.training.schedule import rate_in_round
 from fedcohort.training.server import fresh_state, part_of
+from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import one_thread_per_operation, worker_count
 
@@ -227,6 +231,41 @@ class Lockstep:
     def models(self, r: int) -> dict[str, NDArray[np.float32]]:
         """Return the global model of one run as it is now."""
         return {name: values[r].cpu().numpy() for name, values in self._stacked.items()}
+
+    @one_thread_per_operation()
+    def final_scores(self, r: int) -> list[FinalScore]:
+        """Measure one run's global model by client and by class.
+
+        Clients are measured on their training samples and, where the data have test clients, on
+        those of each of these. A client that keeps its own normalisation is measured with it.
+        """
+        member, dataset = self._members[r], self._members[r].federation.dataset
+        ids, groups = client_groups(member.federation, self._device)
+        measured = self._measure_clients(member, ids, groups)
+        found = as_final_scores("train", "client", ids, groups, measured)
+        model = {name: values[r : r + 1] for name, values in self._stacked.items()}
+
+        def measure(data: Data, groups: Groups, task: Task) -> tuple[Tensor, Tensor]:
+            return self._trainer.measure(self._model, model, data, groups, task)
+
+        if dataset.test_client is not None and len(dataset.test_client):
+            ids, groups = groups_by(dataset.test_client, self._device)
+            known = {name: place for place, name in enumerate(dataset.client_names)}
+            same = [known.get(dataset.test_client_names[number]) for number in ids]
+            if self._own is not None and None not in same:
+                own = np.array(same, np.int64)
+                measured = self._measure_clients(member, own, groups, self._data.test)
+            else:
+                measured = measure(self._data.test, groups, self._task)
+            found += as_final_scores("test", "client", ids, groups, measured)
+        if (classes := classes_of(dataset)) is not None:
+            part, labels = classes
+            numbers, groups = groups_by(labels, self._device)
+            recognised = dataclasses.replace(self._task, score="accuracy")
+            data = self._data.test if part == "test" else self._data.train
+            measured = measure(data, groups, recognised)
+            found += as_final_scores(part, "class", numbers, groups, measured)
+        return found
 
     @property
     def parameters(self) -> Parameters:
@@ -447,16 +486,24 @@ class Lockstep:
         return mean_by_size(score, groups.sizes), mean_by_size(loss, groups.sizes)
 
     def _measure_clients(
-        self, member: Member, ids: NDArray[np.int64], groups: Groups
+        self,
+        member: Member,
+        ids: NDArray[np.int64],
+        groups: Groups,
+        data: Data | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Measure the global model, as each of m clients has it, on groups of its samples."""
+        """Measure the global model, as each of m clients has it, on groups of its samples.
+
+        They are training samples if no other data are given.
+        """
         of = torch.full((len(ids),), member.place, device=self._device)
         models = {name: values[member.place][None] for name, values in self._stacked.items()}
         if self._own is not None:
             models = self._own.models(self._stacked, of, self._own.rows(member, ids))
             each = torch.arange(len(ids), device=self._device)
             groups = dataclasses.replace(groups, model=each)
-        return self._trainer.measure(self._model, models, self._data.train, groups, self._task)
+        data = self._data.train if data is None else data
+        return self._trainer.measure(self._model, models, data, groups, self._task)
 
     def _known(self, member: Member, assignment: Assignment) -> dict[str, Any]:
         """Return what a round's record holds that is known before training has ended."""
