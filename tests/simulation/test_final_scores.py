@@ -154,6 +154,7 @@ def test_results_exports_and_summaries_say_who_is_served_worst(tmp_path):
         page = write_report(store, tmp_path / "report.html", 0.9).read_text()
     assert own.accuracy.nsmallest(2).mean() == pytest.approx(by_seed[1])
     assert "Who is served" in page
+    assert "<dt>profiles read from</dt><dd>outputs of fc1</dd>" in page
     for table, rows in (("clients", 48), ("classes", 40)):
         lines = (tmp_path / "tables" / f"{table}.csv").read_text().splitlines()
         assert len(lines) == rows + 1

@@ -60,6 +60,8 @@ _MOST_SETTINGS_LISTED = 6
 _MOST_LINES = 8
 _EXPLAINED = {
     "F1": "F1 is the harmonic mean of precision and recall, over all labels together.",
+    "AUROC": "AUROC is the probability that a sample with the label has a larger output than one"
+    " without it; the mean over the labels that have both.",
     "R²": "R² is the share of the targets’ variance that the model explains, mean over the targets:"
     " 1 is perfect, 0 is no better than the mean. Charts leave out what is below −1.",
     "perplexity": "Perplexity is exp of the mean test loss: among how many tokens, equally likely,"

@@ -74,7 +74,7 @@ class Summary:
     evaluated_rounds : int64 array, shape [T]
         Those among them, and round 0, after which the model was evaluated.
     score : str
-        What the models are judged by: ``accuracy``, ``F1`` or ``R²``.
+        What the models are judged by: ``accuracy``, ``F1``, ``AUROC`` or ``R²``.
     train, test : Curve
         That score; `test` is None where the data set has no test part.
     test_perplexity : float or None

@@ -1,4 +1,6 @@
-"""Clients as groups of samples that models are measured on."""
+"""Clients and classes as groups of samples that models are measured on."""
+
+import dataclasses
 
 import numpy as np
 import torch
@@ -31,8 +33,16 @@ def client_groups(
         own = np.zeros(len(samples), np.int64) if labels is None else labels[samples]
         chosen = stratified(own, most)
         samples, owner = samples[chosen], owner[chosen]
-    clients, sizes = np.unique(owner, return_counts=True)
-    return clients, Groups(*(torch.from_numpy(v).to(device) for v in (samples, sizes)))
+    clients, groups = groups_by(owner, device)
+    indices = torch.from_numpy(samples).to(device)
+    return clients, dataclasses.replace(groups, samples=indices[groups.samples])
+
+
+def groups_by(owner: NDArray[np.int64], device: torch.device) -> tuple[NDArray[np.int64], Groups]:
+    """Return the numbers that own samples, int64 [m], and the samples of each."""
+    numbers, sizes = np.unique(owner, return_counts=True)
+    samples = np.argsort(owner, kind="stable")
+    return numbers, Groups(*(torch.from_numpy(v).to(device) for v in (samples, sizes)))
 
 
 def mean_by_size(values: Tensor, sizes: Tensor) -> Tensor:

@@ -28,13 +28,13 @@ from fedcohort.simulation.client_groups import client_groups, mean_by_size
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_data import load_device_data
 from fedcohort.simulation.devices import describe_device
-from fedcohort.simulation.final_scores import as_final_scores, classes_of, groups_by
+from fedcohort.simulation.final_scores import measure_final
 from fedcohort.simulation.jobs import jobs_of, slots_of
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.own_normalisation import OwnNormalisation
 from fedcohort.simulation.profiling import client_profiles
-from fedcohort.simulation.scores import FinalScore
+from fedcohort.simulation.scores import FinalScore, Part
 from fedcohort.simulation.store import RoundRecord, RunState
 from fedcohort.simulation.system import parse_availability
 from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
@@ -234,38 +234,17 @@ class Lockstep:
 
     @one_thread_per_operation()
     def final_scores(self, r: int) -> list[FinalScore]:
-        """Measure one run's global model by client and by class.
+        """Measure one run's global model by client and by class; see `measure_final`."""
+        member = self._members[r]
 
-        Clients are measured on their training samples and, where the data have test clients, on
-        those of each of these. A client that keeps its own normalisation is measured with it.
-        """
-        member, dataset = self._members[r], self._members[r].federation.dataset
-        ids, groups = client_groups(member.federation, self._device)
-        measured = self._measure_clients(member, ids, groups)
-        found = as_final_scores("train", "client", ids, groups, measured)
-        model = {name: values[r : r + 1] for name, values in self._stacked.items()}
-
-        def measure(data: Data, groups: Groups, task: Task) -> tuple[Tensor, Tensor]:
-            return self._trainer.measure(self._model, model, data, groups, task)
-
-        if dataset.test_client is not None and len(dataset.test_client):
-            ids, groups = groups_by(dataset.test_client, self._device)
-            known = {name: place for place, name in enumerate(dataset.client_names)}
-            same = [known.get(dataset.test_client_names[number]) for number in ids]
-            if self._own is not None and None not in same:
-                own = np.array(same, np.int64)
-                measured = self._measure_clients(member, own, groups, self._data.test)
-            else:
-                measured = measure(self._data.test, groups, self._task)
-            found += as_final_scores("test", "client", ids, groups, measured)
-        if (classes := classes_of(dataset)) is not None:
-            part, labels = classes
-            numbers, groups = groups_by(labels, self._device)
-            recognised = dataclasses.replace(self._task, score="accuracy")
+        def measure(
+            part: Part, groups: Groups, ids: NDArray[np.int64] | None, score: str | None
+        ) -> tuple[Tensor, Tensor]:
             data = self._data.test if part == "test" else self._data.train
-            measured = measure(data, groups, recognised)
-            found += as_final_scores(part, "class", numbers, groups, measured)
-        return found
+            task = dataclasses.replace(self._task, score=score) if score else self._task
+            return self._measure(member, groups, ids, data, task)
+
+        return measure_final(member.federation, self._device, measure)
 
     @property
     def parameters(self) -> Parameters:
@@ -482,28 +461,30 @@ class Lockstep:
     def _by_holders(self, member: Member, most: int | None) -> tuple[Tensor, Tensor]:
         """Return the mean score and loss of a run's clients on their own samples, by size."""
         ids, groups = client_groups(member.federation, self._device, most)
-        score, loss = self._measure_clients(member, ids, groups)
+        score, loss = self._measure(member, groups, ids)
         return mean_by_size(score, groups.sizes), mean_by_size(loss, groups.sizes)
 
-    def _measure_clients(
+    def _measure(
         self,
         member: Member,
-        ids: NDArray[np.int64],
         groups: Groups,
+        ids: NDArray[np.int64] | None,
         data: Data | None = None,
+        task: Task | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Measure the global model, as each of m clients has it, on groups of its samples.
+        """Measure a run's global model, as each of the clients `ids` [m] has it, on m groups.
 
-        They are training samples if no other data are given.
+        As nobody in particular has it, if `ids` is None. The groups are of training samples if no
+        other data are given.
         """
-        of = torch.full((len(ids),), member.place, device=self._device)
         models = {name: values[member.place][None] for name, values in self._stacked.items()}
-        if self._own is not None:
+        if self._own is not None and ids is not None:
+            of = torch.full((len(ids),), member.place, device=self._device)
             models = self._own.models(self._stacked, of, self._own.rows(member, ids))
             each = torch.arange(len(ids), device=self._device)
             groups = dataclasses.replace(groups, model=each)
-        data = self._data.train if data is None else data
-        return self._trainer.measure(self._model, models, data, groups, self._task)
+        data, task = data or self._data.train, task or self._task
+        return self._trainer.measure(self._model, models, data, groups, task)
 
     def _known(self, member: Member, assignment: Assignment) -> dict[str, Any]:
         """Return what a round's record holds that is known before training has ended."""
@@ -549,7 +530,7 @@ class Lockstep:
             torch.from_numpy(samples).to(self._device),
             torch.from_numpy(partition.sizes[ids]).to(self._device),
         )
-        return self._measure_clients(member, ids, groups)[1].cpu().numpy()
+        return self._measure(member, groups, ids)[1].cpu().numpy()
 
 
 def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
