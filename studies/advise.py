@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 from drawing import NotInStoreError, run_script, summaries_to_target, write_table_and_figure
-from leaderboard import condition_title
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
@@ -34,6 +33,7 @@ from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
 from fedcohort.advice import OTHER_ERROR
+from fedcohort.leaderboard.conditions import hardship
 from fedcohort.randomness import generator
 from fedcohort.report.grouping import dataset_title
 from fedcohort.report.summary import Summary
@@ -77,7 +77,7 @@ class Condition:
         """What is hard about it."""
         config = self.baseline.config
         cohort = f", cohorts of {config.cohort}" if config.cohort != 10 else ""
-        return f"{condition_title(config)}{cohort}"
+        return f"{hardship(config)}{cohort}"
 
 
 def conditions(folders: Iterable[Path]) -> list[Condition]:

@@ -70,7 +70,7 @@ def test_uniform_cohorts_of_the_equal_size_are_as_close_as_match():
 
 def test_clients_that_differ_more_gain_more():
     gains = [advise(clients(apart=apart), k=5).gain for apart in (0.05, 0.3, 1.0)]
-    assert gains == sorted(gains)
+    assert gains[0] < gains[1] < gains[2]
     assert gains[0] < 1.02
     assert gains[2] > 1.25
 

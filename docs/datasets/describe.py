@@ -25,7 +25,25 @@ def describe(dataset: Dataset) -> list[str]:
         lines.append(f"label groups: {dataset.groups}, {spread(shares)} of the training samples")
     if dataset.client is not None:
         lines += describe_clients(dataset)
+    if dataset.task == "next-token" and dataset.y_train.ndim == 1 and len(dataset.y_test):
+        perplexity = bigram_perplexity(dataset)
+        lines.append(f"test perplexity of a bigram model: {perplexity:.2f}")
     return lines
+
+
+def bigram_perplexity(dataset: Dataset) -> float:
+    """Return how well the last token alone tells the next one, on the test samples.
+
+    The model is the table of which token follows which in the training samples, inside them and
+    after them; one is added to every count.
+    """
+    counts = np.ones((dataset.vocabulary, dataset.vocabulary))
+    x = dataset.x_train
+    np.add.at(counts, (x[:, :-1].ravel(), x[:, 1:].ravel()), 1)
+    np.add.at(counts, (x[:, -1], dataset.y_train), 1)
+    following = counts / counts.sum(axis=1, keepdims=True)
+    likelihood = following[dataset.x_test[:, -1], dataset.y_test]
+    return float(np.exp(-np.log(likelihood).mean()))
 
 
 def describe_clients(dataset: Dataset) -> list[str]:

@@ -19,6 +19,7 @@ try:
     from fedcohort.federation import Dataset
     from fedcohort.report.export import rounds_of, summary_row
     from fedcohort.report.grouping import group_runs
+    from fedcohort.report.served import final_score_rows
     from fedcohort.report.shown import shown_progress
     from fedcohort.report.summary import summarise
     from fedcohort.simulation import RunConfig, Store
@@ -28,8 +29,9 @@ try:
     from fedcohort.simulation.execution.runner import prepare_study, run_study
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
-    from fedcohort.simulation.scores import score_column, score_of
+    from fedcohort.simulation.scores import Kind, score_column, score_name, score_of
     from fedcohort.simulation.study import study_of_runs
+    from fedcohort.training.task import Losses
 except ImportError as error:
     raise MissingPackageError("fedcohort.simulate", "sim", error) from error
 
@@ -44,6 +46,7 @@ def simulate(
     *,
     dataset: str | Dataset = "digits",
     model: str | ModelFactory = "auto",
+    loss: str | Losses = "auto",
     selectors: Iterable[str | Selector | type[Selector]] = ("dp3s", "fedavg"),
     seeds: Iterable[int] = (0,),
     out: str | Path | None = None,
@@ -61,6 +64,9 @@ def simulate(
     model : str or callable
         A name, a reference (``module:factory``, ``FILE.py:factory``), or a factory of your own that
         takes (input_shape, classes) and returns an `nn.Module`.
+    loss : str or callable
+        A name, a reference (``module:function``, ``FILE.py:function``), or a function of your own
+        that takes (outputs, targets) of a batch and returns one loss per sample.
     selectors : iterable of str, Selector or class
         Specs such as ``"match:guard=profiles"``, or selectors of your own. An object is a pattern:
         every run makes its own selector with the same parameters.
@@ -86,7 +92,7 @@ def simulate(
     >>> results.rounds.groupby("selector").gemd.mean().idxmin()
     'match'
     """
-    materials, named = _named(dataset, model, settings)
+    materials, named = _named(dataset, model, loss, settings)
     configs = [
         RunConfig(selector=spec, seed=int(seed), **named)
         for spec in (given if isinstance(given, str) else spec_of(given) for given in selectors)
@@ -101,12 +107,16 @@ def simulate(
 
 
 def _named(
-    dataset: str | Dataset, model: str | ModelFactory, settings: Mapping[str, Any]
+    dataset: str | Dataset,
+    model: str | ModelFactory,
+    loss: str | Losses,
+    settings: Mapping[str, Any],
 ) -> tuple[Materials, dict[str, Any]]:
     """Give objects names, and return them with the settings of all runs."""
     chosen = _settings(settings)
     datasets: dict[str, Dataset] = {}
     factories: dict[str, ModelFactory] = {}
+    losses: dict[str, Losses] = {}
     if isinstance(dataset, Dataset):
         # A name of its own, since the arrays may be others than those that the name stands for.
         given, dataset = dataset, f"{dataset.name} (object)"
@@ -114,9 +124,19 @@ def _named(
         if given.client is not None:
             chosen.setdefault("skew", "natural")
     if not isinstance(model, str):
-        factory, model = model, f"{model.__module__}:{model.__qualname__}"
+        factory, model = model, _reference(model)
         factories[model] = factory
-    return Materials(datasets, factories), chosen | {"dataset": dataset, "model": model}
+    if not isinstance(loss, str):
+        function, loss = loss, _reference(loss)
+        losses[loss] = function
+    named = {"dataset": dataset, "model": model, "loss": loss}
+    return Materials(datasets, factories, losses), chosen | named
+
+
+def _reference(given: Callable[..., Any]) -> str:
+    """Return what an object is called in configurations; of one without a name, its class is."""
+    owner = given if hasattr(given, "__qualname__") else type(given)
+    return f"{owner.__module__}:{owner.__qualname__}"
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,6 +190,37 @@ class Results:
                 {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
                 for c, row in rounds_of(store, self._configs)
             ]
+        return pd.DataFrame(rows)
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per run and client: how the final global model does on the client's samples.
+
+        `part` is ``train`` for the samples that the client trains on; data sets with clients in
+        their test part have rows with ``test`` besides, in which clients are numbered anew.
+        """
+        return self._final("client")
+
+    @property
+    def classes(self) -> pd.DataFrame:
+        """One row per run and class: the share of its samples that the final model recognises.
+
+        They are test samples, or training samples where there is no test part. Empty where samples
+        have no one class.
+        """
+        return self._final("class")
+
+    def _final(self, kind: Kind) -> pd.DataFrame:
+        import pandas as pd
+
+        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
+        rows = []
+        with Store.existing(self.folder) as store:
+            for config, row in final_score_rows(store, self._configs, kind):
+                score = "accuracy" if kind == "class" else score_of(store.facts(config.key))
+                named = {score_name(score) if n == "score" else n: v for n, v in row.items()}
+                known = {"label": labels[config.key], "selector": config.selector}
+                rows.append({**known, "seed": config.seed, **named})
         return pd.DataFrame(rows)
 
     def summary(self, target: float = 0.9) -> pd.DataFrame:

@@ -49,6 +49,9 @@ def test_run_prints_one_json_document(fedcohort):
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)["results"]
     assert [r["selector"] for r in results] == ["dp3s", "fedsae:beta=0.05"]
+    assert "Profiles are read from the outputs of fc1." in done.stderr
+    assert [r["profile"] for r in results] == ["outputs of fc1", None]
+    assert [len(r["clients"]) for r in results] == [1, 1]
     for result in results:
         assert result["seeds"] == [0, 1]
         assert result["rounds"] == 4
@@ -158,6 +161,11 @@ WRONG = {
     "seeds": (["run", "--seeds", "1-3"], r"0\.\.9"),
     "device": (["run", "--device", "tpu"], "auto, cpu or cuda"),
     "model": (["run", "--model", "cnnn"], "did you mean 'cnn'"),
+    "no BatchNorm": (["run", "--normalisation", "local"], "has no BatchNorm layer: leave it out"),
+    "loss": (["run", "--loss", "hubert"], "did you mean 'huber'"),
+    "no such loss": (["run", "--loss", "math:nothing"], "defines no 'nothing'"),
+    "task": (["run", "--task", "regression"], "digits is made for classification"),
+    "score": (["run", "--score", "AUROC"], "judged by accuracy: take that, or auto"),
     "no file": (["run", "--dataset", "missing.npz"], "missing.npz"),
     "not a number": (["run", "--dataset", "nan.npz"], "row 2"),
     "missing array": (["run", "--dataset", "no-y.npz"], "lacks the array y"),

@@ -16,9 +16,9 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def test_a_folder_gets_rounds_runs_and_summary(store, tmp_path):
+def test_a_folder_gets_all_tables(store, tmp_path):
     names = [path.name for path in export(store, tmp_path / "tables")]
-    assert names == ["rounds.csv", "runs.csv", "summary.csv"]
+    assert names == ["rounds.csv", "runs.csv", "summary.csv", "clients.csv", "classes.csv"]
     configs = store.configs()
     rounds = rows(tmp_path / "tables" / "rounds.csv")
     assert len(rounds) == sum(len(store.records(config.key)) for config in configs)
@@ -28,6 +28,10 @@ def test_a_folder_gets_rounds_runs_and_summary(store, tmp_path):
     runs = rows(tmp_path / "tables" / "runs.csv")
     assert [run["run"] for run in runs] == [config.key for config in configs]
     assert {run["done"] for run in runs} == {"True"}
+    first = store.final_scores(configs[0].key, "class")[0]
+    classes = rows(tmp_path / "tables" / "classes.csv")
+    assert float(classes[0]["score"]) == first.score
+    assert (classes[0]["run"], classes[0]["class"]) == (configs[0].key, str(first.number))
 
 
 def test_the_summary_has_the_numbers_of_the_report(store, tmp_path):
@@ -80,7 +84,7 @@ def test_csv_needs_no_plotting_package(store, tmp_path):
 
 def test_an_empty_store_gives_empty_tables(store, copy_runs, tmp_path):
     empty = copy_runs(store, change=lambda _: None)
-    assert [path.read_text() for path in export(empty, tmp_path)] == ["", "", ""]
+    assert [path.read_text() for path in export(empty, tmp_path)] == [""] * 5
 
 
 def test_data_with_clients_of_their_own_show_those(store, copy_runs, tmp_path):

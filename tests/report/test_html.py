@@ -50,7 +50,9 @@ def test_the_policy_allows_exactly_the_scripts_in_the_file(page):
 def test_the_table_holds_the_numbers_of_the_summaries(page, store):
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, flags=re.DOTALL)
     for summary in summarise(store, 0.3):
-        (row,) = [r for r in rows if f"</span>{summary.label}</th>" in r]
+        row, served = [r for r in rows if f"</span>{summary.label}</th>" in r]
+        assert f">{100 * summary.served[0].worst_decile:.1f} %</td>" in served
+        assert f"({100 * summary.worst_class.recognised:.1f} %)" in served
         assert f">{summary.gemd:.3f}</td>" in row
         assert f">{100 * summary.train.mean[-1]:.1f} %</td>" in row
         reached = summary.rounds_to_target

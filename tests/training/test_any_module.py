@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from local_problems import SIZES, four_clients
 from torch import nn
 
+from fedcohort.errors import InvalidParameterError
 from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
 from fedcohort.training.architectures.lstm import CharLSTM
 from fedcohort.training.architectures.resnet import ResNet
@@ -178,20 +179,47 @@ def test_running_statistics_follow_the_clients_batches():
 
 
 def test_scores_are_those_of_scikit_learn():
-    from sklearn.metrics import accuracy_score, f1_score, r2_score
+    from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 
     generator = torch.Generator().manual_seed(3)
     y, z = torch.randn(50, 2, generator=generator), torch.randn(50, 2, generator=generator)
     labels = torch.randint(0, 2, (50, 4), generator=generator).to(torch.uint8)
     logits = torch.randn(50, 4, generator=generator)
-    one = torch.randn(50, 1, generator=generator)
+    one = torch.randn(50, 1, generator=generator).round(decimals=1)
+    first = labels[:, 0].long()
+    several = ("multilabel", 4, logits, labels)
     expected = {
-        ("regression", 2, z, y): r2_score(y, z),
-        ("multilabel", 4, logits, labels): f1_score(labels, logits > 0, average="micro"),
-        ("binary", 2, one, labels[:, 0].long()): accuracy_score(labels[:, 0], one[:, 0] > 0),
+        ("R²", "regression", 2, z, y): r2_score(y, z),
+        ("F1", *several): f1_score(labels, logits > 0, average="micro"),
+        ("AUROC", *several): roc_auc_score(labels, logits, average="macro"),
+        ("accuracy", "binary", 2, one, first): accuracy_score(first, one[:, 0] > 0),
+        ("F1", "binary", 2, one, first): f1_score(first, one[:, 0] > 0),
+        # Of logits with one decimal many are equal.
+        ("AUROC", "binary", 2, one[:, 0], first): roc_auc_score(first, one[:, 0]),
     }
-    for (name, outputs, given, wanted), score in expected.items():
-        task = make_task(name, outputs)
-        halves = [task.counts(given[i::2], wanted[i::2]) for i in (0, 1)]
-        found = task.score_of(torch.stack(halves).sum(0), 50)
-        assert float(found) == pytest.approx(score, abs=1e-6), name
+    for (score, name, outputs, given, wanted), value in expected.items():
+        task = make_task(name, outputs, score=score)
+        halves = [task.judge(given[i::2], wanted[i::2]) for i in (0, 1)]
+        found = task.score_of(torch.cat(halves))
+        assert float(found) == pytest.approx(value, abs=1e-6), (name, score)
+        by_group = task.scores_of(torch.cat(halves), torch.tensor([25, 25]))
+        assert by_group.tolist() == [float(task.score_of(half)) for half in halves]
+
+
+def test_a_score_that_is_not_defined_is_not_a_number():
+    ones = torch.ones(5, dtype=torch.long)
+    logits = torch.arange(5.0)
+    area = make_task("binary", 2, score="AUROC")
+    assert area.score_of(area.judge(logits, ones)).isnan()
+    fit = make_task("regression", 1)
+    assert fit.score_of(fit.judge(logits[:, None], ones.float())).isnan()
+    several = make_task("multilabel", 2, score="AUROC")
+    labels = torch.tensor([[0, 1], [0, 1], [1, 1]], dtype=torch.uint8)
+    # Of two labels that one which has both kinds of samples counts.
+    found = several.score_of(several.judge(torch.tensor([[1.0, 0], [2, 0], [3, 0]]), labels))
+    assert float(found) == 1
+
+
+def test_a_score_of_another_task_is_refused():
+    with pytest.raises(InvalidParameterError, match="judged by accuracy: take that, or auto"):
+        make_task("classification", 10, score="AUROC")

@@ -13,7 +13,7 @@ from torch import nn
 from fedcohort.training import batched, per_client, sequential
 from fedcohort.training.batched import BATCHED
 from fedcohort.training.per_client import PER_CLIENT
-from fedcohort.training.problem import LocalWork
+from fedcohort.training.problem import Groups, LocalWork
 from fedcohort.training.sequential import SEQUENTIAL, train_sequential
 from fedcohort.training.task import classification
 
@@ -181,15 +181,18 @@ def test_scores_depend_neither_on_the_workers_nor_on_the_other_models(workers):
 
 @pytest.mark.usefixtures("few_at_once")
 @pytest.mark.parametrize("trainer", EVALUATORS)
-def test_client_losses_are_means_over_each_clients_samples(trainer):
+@pytest.mark.parametrize("which", [None, [1, 0, 1]])
+def test_groups_are_measured_with_their_model_on_their_own_samples(trainer, which):
     model = made("cnn-small", SHAPE, 10, 0)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(30, *SHAPE, generator=generator), torch.arange(30) % 10
     samples, sizes = torch.randperm(30, generator=generator), torch.tensor([4, 25, 1])
-    parameters = {name: 1.1 * p.detach() for name, p in model.named_parameters()}
-    found = EVALUATORS[trainer].client_losses(model, parameters, (x, y), samples, sizes, TASK)
-    expected = [
-        F.cross_entropy(torch.func.functional_call(model, parameters, (x[own],)), y[own]).item()
-        for own in torch.split(samples, sizes.tolist())
-    ]
-    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+    stacked = stacked_parameters([made("cnn-small", SHAPE, 10, seed) for seed in (1, 2)])
+    groups = Groups(samples, sizes, None if which is None else torch.tensor(which))
+    scores, losses = EVALUATORS[trainer].measure(model, stacked, (x, y), groups, TASK)
+    owned = zip(which or [0, 0, 0], torch.split(samples, sizes.tolist()), strict=True)
+    for g, (place, own) in enumerate(owned):
+        parameters = {name: values[place] for name, values in stacked.items()}
+        outputs = torch.func.functional_call(model, parameters, (x[own],))
+        assert losses[g].item() == pytest.approx(F.cross_entropy(outputs, y[own]).item(), rel=1e-5)
+        assert scores[g].item() == pytest.approx((outputs.argmax(1) == y[own]).double().mean())

@@ -221,9 +221,11 @@ def export_study(
     to: Annotated[
         Path, typer.Option("--to", help="FILE.csv, FILE.parquet, or a folder for all tables.")
     ],
-    table: Annotated[str, typer.Option(help="rounds, runs or summary; for one file.")] = "rounds",
+    table: Annotated[
+        str, typer.Option(help="rounds, runs, summary, clients or classes; for one file.")
+    ] = "rounds",
 ) -> None:
-    """Write results as CSV or Parquet: all rounds, all runs, or a row a selector."""
+    """Write results as CSV or Parquet: rounds, runs, a row a selector, clients or classes."""
     from fedcohort.cli.parsing import one_of
     from fedcohort.report.export import TABLES, export
     from fedcohort.simulation import Store

@@ -51,6 +51,8 @@ def run_and_show(
         if save_models is not None:
             _save_models(store, wanted, save_models)
         summaries = summarise(store, target, wanted)
+        for read in dict.fromkeys(summary.profile for summary in summaries if summary.profile):
+            notices.print(f"Profiles are read from the {read}.", highlight=False)
         if json:
             typer.echo(json_module.dumps(to_json(summaries, target)))
         else:

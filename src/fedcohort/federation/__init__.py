@@ -5,6 +5,7 @@ from fedcohort.federation.dataset import INPUTS, TASKS, Dataset
 from fedcohort.federation.datasets import (
     DATASETS,
     NamedDataset,
+    check_task,
     fetch,
     has_own_clients,
     load_dataset,
@@ -38,6 +39,7 @@ __all__ = [
     "Progress",
     "Source",
     "build_federation",
+    "check_task",
     "fetch",
     "from_partitions",
     "has_own_clients",

@@ -12,7 +12,7 @@ from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
 
 
-def load_array_folder(path: str | Path) -> Dataset:
+def load_array_folder(path: str | Path, task: str | None = None) -> Dataset:
     """Load a user's own data from ``x.npy``, ``y.npy`` and more.
 
     Samples of uint8, float32 or tokens of uint8, int32 or int64 stay in their file, mapped into
@@ -23,6 +23,8 @@ def load_array_folder(path: str | Path) -> Dataset:
     path : str or Path
         A folder with one file, written by `numpy.save`, for each array that
         `fedcohort.federation.arrays` describes.
+    task : str, optional
+        What is learned; told from the targets if not given.
 
     Raises
     ------
@@ -49,7 +51,7 @@ def load_array_folder(path: str | Path) -> Dataset:
         and array.dtype.name not in ("uint8", "float32", "int32", "int64")
     ]
     check_fits(path, sum(copies))
-    return dataset_from_arrays(path, arrays)
+    return dataset_from_arrays(path, arrays, task)
 
 
 def _mapped(file: Path) -> npt.NDArray[Any]:

@@ -58,7 +58,7 @@ NAMES = (
 )
 
 
-def dataset_from_arrays(path: str | Path, arrays: Arrays) -> Dataset:
+def dataset_from_arrays(path: str | Path, arrays: Arrays, task: str | None = None) -> Dataset:
     """Make a data set from arrays by the rules above.
 
     Parameters
@@ -67,6 +67,8 @@ def dataset_from_arrays(path: str | Path, arrays: Arrays) -> Dataset:
         Where they come from: the data set's name, and what errors speak of.
     arrays : mapping of str to array
         Some of `NAMES`; ``x`` and ``y`` are needed.
+    task : str, optional
+        What is learned; if not given, what the arrays say, or else what `y` tells.
 
     Raises
     ------
@@ -95,7 +97,8 @@ def dataset_from_arrays(path: str | Path, arrays: Arrays) -> Dataset:
         _check_rows(path, "y_test", arrays["y_test"], len(x_test))
     else:
         x_test = x_train[:0]
-    task = _word(path, "task", arrays, TASKS) or _task_of(path, arrays["y"], x_train, inputs)
+    task = task or _word(path, "task", arrays, TASKS)
+    task = task or _task_of(path, arrays["y"], x_train, inputs)
     y_train, y_test, classes, class_names = _targets(path, arrays, task)
     if task == "next-token":
         if inputs != "tokens":

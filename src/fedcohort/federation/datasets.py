@@ -56,7 +56,9 @@ DATASETS = {
 }
 
 
-def load_dataset(spec: str, *, progress: Progress | None = None) -> Dataset:
+def load_dataset(
+    spec: str, *, task: str | None = None, progress: Progress | None = None
+) -> Dataset:
     """Load a data set by its name, its file or its folder.
 
     Parameters
@@ -65,6 +67,9 @@ def load_dataset(spec: str, *, progress: Progress | None = None) -> Dataset:
         A name in `DATASETS`, or a path: a ``.npz`` file (`load_npz`), a ``.parquet`` file or a
         folder of them (`load_parquet`), a folder of ``.npy`` files (`load_array_folder`), or what
         ``save_to_disk`` of Hugging Face's `datasets` wrote (`load_huggingface`).
+    task : str, optional
+        What is learned, one of `TASKS`; told from the targets if not given. A data set that comes
+        with fedcohort has one task alone.
     progress : callable, optional
         Told (file name, bytes done, bytes in all or None) while a data set is downloaded.
 
@@ -86,24 +91,35 @@ def load_dataset(spec: str, *, progress: Progress | None = None) -> Dataset:
     """
     if spec in DATASETS:
         named = DATASETS[spec]
-        return named.load(progress=progress) if named.sources else named.load()
+        dataset = named.load(progress=progress) if named.sources else named.load()
+        return check_task(dataset, task)
     if spec.lower().endswith(".npz"):
-        return load_npz(spec)
+        return load_npz(spec, task)
     if spec.lower().endswith(".parquet"):
-        return load_parquet(spec)
+        return load_parquet(spec, task)
     folder = Path(spec)
     if not folder.is_dir():
         raise UnknownNameError("data set", spec, (*DATASETS, "FILE.npz", "FILE.parquet", "FOLDER"))
     if is_saved_to_disk(folder):
-        return load_huggingface(folder)
+        return load_huggingface(folder, task)
     if (folder / "x.npy").is_file():
-        return load_array_folder(folder)
+        return load_array_folder(folder, task)
     if any(folder.glob("*.parquet")):
-        return load_parquet(folder)
+        return load_parquet(folder, task)
     raise InvalidInputError(
         f"The folder {spec} holds neither x.npy, nor .parquet files, nor a data set that "
         "save_to_disk wrote: put one of them there."
     )
+
+
+def check_task(dataset: Dataset, task: str | None) -> Dataset:
+    """Return a data set, or refuse it where another task is wanted than the one it has."""
+    if task not in (None, dataset.task):
+        raise InvalidInputError(
+            f"task of the run is {task!r}, and {dataset.name} is made for {dataset.task}: leave the"
+            " task out."
+        )
+    return dataset
 
 
 def has_own_clients(spec: str) -> bool:

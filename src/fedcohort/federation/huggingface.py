@@ -21,7 +21,7 @@ def is_saved_to_disk(folder: Path) -> bool:
     return (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
 
 
-def load_huggingface(path: str | Path) -> Dataset:
+def load_huggingface(path: str | Path, task: str | None = None) -> Dataset:
     """Load what ``save_to_disk`` wrote: a `datasets.Dataset`, or a `DatasetDict`.
 
     Parameters
@@ -30,6 +30,8 @@ def load_huggingface(path: str | Path) -> Dataset:
         The folder. Of a `DatasetDict` the split ``train`` is for training and ``test`` for
         testing; others are not read. The columns are told by their names, as
         `fedcohort.federation.tables` says.
+    task : str, optional
+        What is learned; told from the targets if not given.
 
     Raises
     ------
@@ -51,7 +53,7 @@ def load_huggingface(path: str | Path) -> Dataset:
     arrays = table_arrays(path, _read(splits["train"]))
     if "test" in splits:
         arrays |= table_arrays(path, _read(splits["test"]), "_test")
-    return dataset_from_arrays(path, arrays)
+    return dataset_from_arrays(path, arrays, task)
 
 
 def saved_columns(folder: Path) -> tuple[str, ...]:
@@ -112,11 +114,9 @@ def from_partitions(
     arrays["clients"] = np.array(labels)
     if test is not None:
         arrays |= {f"{key}_test": array for key, array in _table(f"{name}, test", test).items()}
-    if task is not None:
-        arrays["task"] = np.array(task)
     if class_names := _names_of_classes(partitions[0]):
         arrays["class_names"] = np.array(class_names)
-    return dataset_from_arrays(name, arrays)
+    return dataset_from_arrays(name, arrays, task)
 
 
 def _table(where: str, part: Any) -> dict[str, npt.NDArray[Any]]:

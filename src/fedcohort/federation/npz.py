@@ -14,7 +14,7 @@ from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
 
 
-def load_npz(path: str | Path) -> Dataset:
+def load_npz(path: str | Path, task: str | None = None) -> Dataset:
     """Load a user's own data.
 
     Parameters
@@ -22,6 +22,8 @@ def load_npz(path: str | Path) -> Dataset:
     path : str or Path
         A file written by `numpy.savez` or `numpy.savez_compressed` with the arrays that
         `fedcohort.federation.arrays` describes: ``x``, ``y``, and optionally ``client`` and more.
+    task : str, optional
+        What is learned; told from the targets if not given.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def load_npz(path: str | Path) -> Dataset:
     >>> load_npz("mine.npz").classes
     3
     """
-    return dataset_from_arrays(path, _read(Path(path)))
+    return dataset_from_arrays(path, _read(Path(path)), task)
 
 
 def npz_names(path: str | Path) -> frozenset[str]:

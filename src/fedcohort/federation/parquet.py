@@ -13,7 +13,7 @@ from fedcohort.federation.memory import check_fits
 from fedcohort.federation.tables import arrays_of, class_names_of, features_in
 
 
-def load_parquet(path: str | Path) -> Dataset:
+def load_parquet(path: str | Path, task: str | None = None) -> Dataset:
     """Load a user's own data from Parquet.
 
     Parameters
@@ -22,6 +22,8 @@ def load_parquet(path: str | Path) -> Dataset:
         A file, or a folder whose files are read in the order of their names; files whose names
         begin with ``test`` hold test samples. The columns are told by their names, as
         `fedcohort.federation.tables` says.
+    task : str, optional
+        What is learned; told from the targets if not given.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def load_parquet(path: str | Path) -> Dataset:
     arrays = table_arrays(path, table)
     if test:
         arrays |= table_arrays(path, _read(path, test), "_test")
-    return dataset_from_arrays(path, arrays)
+    return dataset_from_arrays(path, arrays, task)
 
 
 def parquet_columns(path: Path) -> tuple[str, ...]:

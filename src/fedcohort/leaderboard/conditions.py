@@ -79,7 +79,7 @@ def conditions_of(
         like = [other for other in compared if _name(other) == _name(setting)]
         more = what_differs(setting, like, SETTINGS.keys() - _SAID - _UNSAID)
         name = "-".join([_name(setting), *map(_slug, more)])
-        title = ", ".join([dataset_title(setting.dataset), _hardship(setting), *more])
+        title = ", ".join([dataset_title(setting.dataset), hardship(setting), *more])
         conditions.append(Condition(name, title, setting, goals[setting], tuple(seeds), whole))
     return conditions
 
@@ -100,7 +100,7 @@ def choose(conditions: Sequence[Condition], wanted: Sequence[str]) -> list[Condi
     return [c for c in conditions if c.name in wanted or c.config.dataset in wanted]
 
 
-def _hardship(config: RunConfig) -> str:
+def hardship(config: RunConfig) -> str:
     """Say what is hard about a setting, such as ``ξ = 1, 30 % drop out``."""
     words = [skew_title(skew_of(config))]
     if config.size_spread:

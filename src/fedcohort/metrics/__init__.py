@@ -1,7 +1,7 @@
 """What a run is judged by: GEMD, rounds to target, fairness."""
 
 from fedcohort.metrics.convergence import RoundsInterval, bootstrap_interval, rounds_to_target
-from fedcohort.metrics.fairness import jain_index, participation_variation
+from fedcohort.metrics.fairness import jain_index, participation_variation, worst_share
 from fedcohort.metrics.gemd import gemd, gemd_from, gemd_of_cohorts
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "jain_index",
     "participation_variation",
     "rounds_to_target",
+    "worst_share",
 ]

@@ -1,4 +1,6 @@
-"""How evenly the work falls on the clients."""
+"""How evenly the work falls on the clients, and how evenly they are served."""
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +50,34 @@ def jain_index(counts: npt.ArrayLike) -> float:
     """
     checked = _participations(counts)
     return float(checked.sum() ** 2 / (len(checked) * np.sum(checked**2)))
+
+
+def worst_share(scores: npt.ArrayLike, share: float = 0.1) -> float | None:
+    """Return the mean score of the clients that are served worst.
+
+    Parameters
+    ----------
+    scores : array, shape [C]
+        One score per client; those that are None or not a number are left out.
+    share : float
+        The share of the clients that counts, rounded up: at least one.
+
+    Returns
+    -------
+    float or None
+        None where no score is known.
+
+    Examples
+    --------
+    >>> worst_share([0.9, 0.5, 0.8])
+    0.5
+    """
+    known = np.asarray(scores, dtype=np.float64)
+    known = np.sort(known[np.isfinite(known)])
+    if not len(known):
+        return None
+    # The nearest number below 0.1 · 30 is not 3 in floating point.
+    return float(known[: max(1, math.ceil(round(share * len(known), 9)))].mean())
 
 
 def _participations(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:

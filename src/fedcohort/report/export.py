@@ -1,4 +1,4 @@
-"""A store as plain tables: rounds, runs, and a summary small enough to be committed.
+"""A store as plain tables: rounds, runs, scores by client and by class, and a small summary.
 
 CSV needs nothing; Parquet needs pyarrow.
 """
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import MissingPackageError
 from fedcohort.files import replace_file
+from fedcohort.report.served import final_score_rows
 from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
 from fedcohort.simulation.scores import score_column, score_of
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
+    from fedcohort.simulation.scores import Kind
     from fedcohort.simulation.store import Store
 
 Row = dict[str, Any]
@@ -39,7 +41,7 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     to : path-like
         A file that ends in ``.csv`` or ``.parquet`` gets one table; anything else is a folder that
         gets all of them as CSV.
-    table : {"rounds", "runs", "summary"}
+    table : {"rounds", "runs", "summary", "clients", "classes"}
         Which one, of a single file.
 
     Returns
@@ -112,9 +114,26 @@ def summary_rows(store: Store) -> Iterator[Row]:
         yield settings | summary_row(summary, scores)
 
 
+def client_rows(store: Store) -> Iterator[Row]:
+    """Yield how the final model of every run does, client by client."""
+    return _final_rows(store, "client")
+
+
+def class_rows(store: Store) -> Iterator[Row]:
+    """Yield how the final model of every run does, class by class."""
+    return _final_rows(store, "class")
+
+
+def _final_rows(store: Store, kind: Kind) -> Iterator[Row]:
+    for config, row in final_score_rows(store, store.configs(), kind):
+        yield {"run": config.key, "selector": config.selector, "seed": config.seed, **row}
+
+
 def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
     """Return what one selector came to, as plain values, with columns for all of `scores`."""
     interval = summary.interval
+    # In the test data, where there are clients in them.
+    served = summary.served[-1] if summary.served else None
     return {
         "seeds": len(summary.seeds),
         "unfinished": summary.unfinished,
@@ -127,6 +146,7 @@ def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
         "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
         **_scored("final_train", _rounded(final(summary, "train")), summary.score, scores),
         **_scored("final_test", _rounded(final(summary, "test")), summary.score, scores),
+        "worst_decile": _rounded(served.worst_decile if served else None),
         "gemd": _rounded(summary.gemd),
         "participation_variation": _rounded(summary.participation_variation),
         "bytes_to_target": summary.bytes_to_target,
@@ -149,6 +169,8 @@ TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
     "rounds": round_rows,
     "runs": run_rows,
     "summary": summary_rows,
+    "clients": client_rows,
+    "classes": class_rows,
 }
 
 

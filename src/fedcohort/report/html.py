@@ -60,6 +60,8 @@ _MOST_SETTINGS_LISTED = 6
 _MOST_LINES = 8
 _EXPLAINED = {
     "F1": "F1 is the harmonic mean of precision and recall, over all labels together.",
+    "AUROC": "AUROC is the probability that a sample with the label has a larger output than one"
+    " without it; the mean over the labels that have both.",
     "R²": "R² is the share of the targets’ variance that the model explains, mean over the targets:"
     " 1 is perfect, 0 is no better than the mean. Charts leave out what is below −1.",
     "perplexity": "Perplexity is exp of the mean test loss: among how many tokens, equally likely,"
@@ -108,6 +110,7 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
         headline=_headline(panels),
         about=_about(panels),
         evaluation=_evaluation(summaries),
+        serving=_serving(summaries),
         panels=panels,
         summaries=summaries,
         aimed=any(s.target is not None for s in summaries),
@@ -318,6 +321,13 @@ def _evaluation(summaries: Sequence[Summary]) -> str:
     return text if all(s.train_on_subset for s in summaries) else f"{text} Elsewhere {whole}"
 
 
+def _serving(summaries: Sequence[Summary]) -> str:
+    """Say which samples clients were measured on in the end; nothing if none was."""
+    parts = {summary.served[-1].part for summary in summaries if summary.served}
+    where = {"train": "the samples that it trains on", "test": "the samples of each test client"}
+    return ", or ".join(words for part, words in where.items() if part in parts)
+
+
 def _settings(members: Sequence[Summary]) -> dict[str, str]:
     """Return the settings in words; where groups differ, all values."""
     all_values = [shown_settings(s.config, s.participation.shape[1]) for s in members]
@@ -329,7 +339,10 @@ def _settings(members: Sequence[Summary]) -> dict[str, str]:
     }
     promises = dict.fromkeys(s.config.promise for s in members)
     nothing = "none, profiles are sent as they are"
-    return found | {"promise": ", ".join(nothing if p is None else str(p) for p in promises)}
+    found["promise"] = ", ".join(nothing if p is None else str(p) for p in promises)
+    if read := dict.fromkeys(s.profile for s in members if s.profile):
+        found["profiles read from"] = ", ".join(read)
+    return found
 
 
 def _interval_mark(summary: Summary, members: Sequence[Summary]) -> dict[str, float] | None:

@@ -19,6 +19,7 @@ from fedcohort.metrics import (
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
+from fedcohort.report.served import Served, WorstClass, served_by, worst_class
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.scores import score_column, score_of
 from fedcohort.simulation.store_file import damaged
@@ -73,7 +74,7 @@ class Summary:
     evaluated_rounds : int64 array, shape [T]
         Those among them, and round 0, after which the model was evaluated.
     score : str
-        What the models are judged by: ``accuracy``, ``F1`` or ``R²``.
+        What the models are judged by: ``accuracy``, ``F1``, ``AUROC`` or ``R²``.
     train, test : Curve
         That score; `test` is None where the data set has no test part.
     test_perplexity : float or None
@@ -109,6 +110,13 @@ class Summary:
         Whether those are a stratified subset of the training set.
     device : str
         Where it ran.
+    served : tuple of Served
+        The final models by client, on what they train on and in the test data; empty where that is
+        not known.
+    worst_class : WorstClass or None
+        The class that they recognise least.
+    profile : str or None
+        What the profiles are read from, such as ``outputs of fc1``; None where there are none.
     comparison : Comparison or None
         With the panel's baseline: fedavg, or else its first selector.
 
@@ -150,6 +158,9 @@ class Summary:
     train_evaluated_on: int
     train_on_subset: bool
     device: str
+    served: tuple[Served, ...]
+    worst_class: WorstClass | None
+    profile: str | None
     comparison: Comparison | None = None
 
     @property
@@ -300,6 +311,9 @@ def _summarise(
         train_evaluated_on=evaluated_on,
         train_on_subset=config.eval_samples is not None and evaluated_on >= config.eval_samples,
         device=facts["device"],
+        served=served_by(store, group.configs),
+        worst_class=worst_class(store, group.configs),
+        profile=facts.get("profile"),
     )
 
 
@@ -421,5 +435,8 @@ def _result(summary: Summary) -> dict[str, Any]:
         "seconds_per_round": summary.seconds_per_round,
         "selection_seconds": summary.selection_seconds,
         "left_out": summary.left_out,
+        "clients": [dataclasses.asdict(served) for served in summary.served],
+        "worst_class": summary.worst_class and dataclasses.asdict(summary.worst_class),
+        "profile": summary.profile,
         "comparison": comparison and dataclasses.asdict(comparison),
     }

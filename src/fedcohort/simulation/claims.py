@@ -25,6 +25,7 @@ from fedcohort.simulation import liveness
 from fedcohort.simulation.checkpoints import drop_checkpoints, read_checkpoint, write_checkpoint
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.groups import SECONDS_TO_LIVE, GroupState, group_states, is_abandoned
+from fedcohort.simulation.scores import FinalScore
 from fedcohort.simulation.store import RoundRecord, RunState, Store
 
 _SECONDS_BETWEEN_BEATS = 5.0
@@ -201,11 +202,13 @@ class Claims:
         records: Mapping[str, Sequence[RoundRecord]],
         states: Sequence[RunState],
         seconds: float,
+        scores: Mapping[str, Sequence[FinalScore]] | None = None,
     ) -> None:
         """Save rounds of a group and where it resumes from, all or nothing.
 
         `records` are new rounds by run, the same ones of each, which took `seconds`. Without
-        `states` the group is finished, which also ends the claim.
+        `states` the group is finished, which also ends the claim;
+        `scores` say how the final models of finished runs do.
         """
         folder = self.store.folder
         round_ = next(iter(records.values()))[-1].round
@@ -218,7 +221,7 @@ class Claims:
                 self._check(claim)
                 raise
         with self._held(claim):
-            self.store.save(records, done=not states)
+            self.store.save(records, scores, done=not states)
             self._db.execute(
                 "UPDATE groups SET round = ?, seconds = seconds + ? WHERE grp = ?",
                 (round_, seconds, claim.group),

@@ -7,7 +7,7 @@ import re
 from typing import Any, Self
 
 from fedcohort.errors import InvalidParameterError
-from fedcohort.federation import DATASETS, has_own_clients, parse_skew
+from fedcohort.federation import DATASETS, TASKS, has_own_clients, parse_skew
 from fedcohort.parameters import Interval, OneOf, Optional, Text
 from fedcohort.privacy import Promise
 from fedcohort.selection import Selector, list_selectors, make_selector
@@ -206,10 +206,32 @@ class RunConfig:
         words="FedProx {:g}",
         quiet=True,
     )
+    task: str = setting(
+        "auto",
+        OneOf("auto", *TASKS),
+        help="What is learned: auto (as the targets tell), classification, binary, multilabel,"
+        " regression or next-token.",
+        group="data",
+        lockstep=True,
+        federation=True,
+        words="{}",
+        quiet=True,
+    )
+    score: str = setting(
+        "auto",
+        OneOf("auto", "accuracy", "F1", "AUROC", "R²"),
+        help="What models are judged by: auto (the task's usual one), accuracy, F1, AUROC or R².",
+        group="output",
+        lockstep=True,
+        federation=False,
+        words="{}",
+        quiet=True,
+    )
     loss: str = setting(
         "auto",
         Text(),
-        help="auto (the task's usual one), cross-entropy, logit, squared, absolute or huber.",
+        help="auto (the task's usual one), cross-entropy, logit, squared, absolute or huber;"
+        " module:function or FILE.py:function of your own.",
         group="training",
         lockstep=True,
         federation=_TRAINED,
@@ -361,6 +383,17 @@ class RunConfig:
         lockstep=True,
         federation=True,
         names=("auto", "cnn", "cnn-small", "cnn-cifar", "resnet8", "resnet18", "char-lstm", "mlp"),
+    )
+    normalisation: str = setting(
+        "average",
+        OneOf("average", "local"),
+        help="What becomes of BatchNorm layers: average (as all others), or local: each client"
+        " keeps its own (FedBN).",
+        group="training",
+        lockstep=True,
+        federation=True,
+        words="{} normalisation",
+        quiet=True,
     )
     init: str = setting(
         "default",

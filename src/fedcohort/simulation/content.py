@@ -1,17 +1,19 @@
 """What the names in a configuration stand for, where the name alone does not fix it.
 
-The arrays of a user's own data, an availability trace, and the code of a user's own model or
+The arrays of a user's own data, an availability trace, and the code of a user's own model, loss or
 selector can change while their names stay. Their digests enter the configuration, and with it the
 run's key. Built-in data, models and selectors add nothing: their keys are those of the names, and
 of the revision of a selector whose rule has changed.
 """
 
 import dataclasses
+import functools
 import hashlib
 import inspect
+import pickle
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,10 @@ def with_content(study: Study, materials: Materials) -> Study:
     known: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def complete(config: RunConfig) -> RunConfig:
-        names = config.dataset, config.model, config.availability, config.selector
+        names = (
+            *(config.dataset, config.task, config.model, config.loss),
+            *(config.availability, config.selector),
+        )
         if names not in known:
             known[names] = {
                 "content": _shaping_content(config, materials),
@@ -57,12 +62,14 @@ def with_content(study: Study, materials: Materials) -> Study:
 
 
 def _shaping_content(config: RunConfig, materials: Materials) -> str:
-    """Digest the data and the model, where their names do not fix them."""
+    """Digest the data, the model and the loss, where their names do not fix them."""
     shaping = []
     if config.dataset not in DATASETS:
         shaping.append(_of_data(materials.dataset(config)))
     if parse_spec(config.model)[0] not in ("auto", *MODELS):
         shaping.append(_of_model(materials.factory(config), materials.model(config)))
+    if callable(loss := materials.loss(config)):
+        shaping.append(_of_loss(loss))
     return _digest(shaping)
 
 
@@ -99,6 +106,18 @@ def _of_model(factory: object, model: nn.Module) -> str:
     shapes = [f"{key} {list(value.shape)} {value.dtype}" for key, value in values]
     owners = [c for part in model.modules() for c in type(part).__mro__]
     return _digest([repr(model), *shapes, *_sources([*owners, factory])])
+
+
+def _of_loss(loss: Callable[..., object]) -> str:
+    """Return a digest of a loss's code and of the values that it holds."""
+    if inspect.isfunction(loss):
+        # Of two functions that are called alike, in one module, the lines tell which it is.
+        held = [repr(cell.cell_contents) for cell in loss.__closure__ or ()]
+        return _digest([*_sources([loss]), _source(loss), repr(loss.__defaults__), *held])
+    if isinstance(loss, functools.partial):
+        given = repr((loss.args, sorted(loss.keywords.items())))
+        return _digest([_of_loss(loss.func), given])
+    return _digest([*_sources(type(loss).__mro__), pickle.dumps(loss, protocol=4).hex()])
 
 
 def _sources(owners: Iterable[object]) -> list[str]:

@@ -45,11 +45,11 @@ def load_device_data(dataset: Dataset, config: RunConfig, device: torch.device) 
         return DeviceData(train, test, train)
     groups = dataset.label_groups
     groups = np.zeros(len(dataset.y_train), np.int64) if groups is None else groups
-    chosen = torch.from_numpy(_stratified(groups, config.eval_samples)).to(device)
+    chosen = torch.from_numpy(stratified(groups, config.eval_samples)).to(device)
     return DeviceData(train, test, (train[0][chosen], train[1][chosen]))
 
 
-def _stratified(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def stratified(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Choose `count` samples, each class with its share; the same ones for every run."""
     shuffled = generator(0, "evaluation subset").permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedcohort.simulation.claims import Claim, Entry
 from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.scores import FinalScore
 from fedcohort.simulation.store import RoundRecord, RunState
 
 SECONDS_BETWEEN_SAVES = 5.0
@@ -35,11 +36,14 @@ class Chunk:
         Where each run stands afterwards; empty when the group is finished.
     models : dict of dict of arrays
         By run, the parameters of its last model; empty until the group is finished.
+    scores : dict of FinalScore lists
+        By run, how that model does by client and by class, likewise.
     """
 
     records: dict[str, list[RoundRecord]]
     states: list[RunState]
     models: dict[str, dict[str, NDArray[np.float32]]]
+    scores: dict[str, list[FinalScore]]
 
 
 class GroupTraining:
@@ -90,9 +94,10 @@ class GroupTraining:
             stopping = stop()
             if lockstep.round == lockstep.configs[0].rounds:
                 models = {key: lockstep.models(r) for r, key in enumerate(keys)}
-                return Chunk(records, [], models)
+                scores = {key: lockstep.final_scores(r) for r, key in enumerate(keys)}
+                return Chunk(records, [], models, scores)
             if stopping or time.monotonic() > until:
-                return Chunk(records, lockstep.states(), {})
+                return Chunk(records, lockstep.states(), {}, {})
 
 
 def _add(records: dict[str, list[RoundRecord]], news: Sequence[RoundRecord]) -> None:

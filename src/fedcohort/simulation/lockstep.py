@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,23 +24,42 @@ from fedcohort.errors import InvalidParameterError
 from fedcohort.profiles.fc1 import describe_layer
 from fedcohort.selection import Cohort, Need, Outcome
 from fedcohort.simulation.assignment import Answer, Assignment, assign
+from fedcohort.simulation.client_groups import client_groups, mean_by_size
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_data import load_device_data
 from fedcohort.simulation.devices import describe_device
+from fedcohort.simulation.final_scores import measure_final
 from fedcohort.simulation.jobs import jobs_of, slots_of
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.member import FLOAT_BYTES, Member
+from fedcohort.simulation.own_normalisation import OwnNormalisation
 from fedcohort.simulation.profiling import client_profiles
+from fedcohort.simulation.scores import FinalScore, Part
 from fedcohort.simulation.store import RoundRecord, RunState
 from fedcohort.simulation.system import parse_availability
 from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
 from fedcohort.training.accelerators.choice import choose_trainer
 from fedcohort.training.augmentation import read_augmentation
-from fedcohort.training.modules import named_state, read_traits, sent_values
+from fedcohort.training.modules import (
+    named_state,
+    normalisation_names,
+    read_traits,
+    sent_values,
+)
 from fedcohort.training.plan import to_device
-from fedcohort.training.problem import NO_JOBS, Jobs, LocalProblem, LocalWork, Parameters
+from fedcohort.training.problem import (
+    NO_JOBS,
+    Data,
+    Groups,
+    Jobs,
+    LocalProblem,
+    LocalWork,
+    Parameters,
+    Trained,
+)
 from fedcohort.training.schedule import rate_in_round
 from fedcohort.training.server import fresh_state, part_of
+from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import one_thread_per_operation, worker_count
 
@@ -90,10 +109,15 @@ class Lockstep:
         self._traits = read_traits(materials.model(shared), self._data.train[0][:4].cpu())
         self._pool = torch.zeros(0, dtype=torch.int64, device=device)
         self._trainer = trainer or choose_trainer(self._problem(NO_JOBS), shared.precision)
+        local = shared.normalisation == "local"
+        self._kept = normalisation_names(self._model) if local else []
         self._server = shared.make_server()
-        self._memory = fresh_state(self._server, self._stacked)
+        self._memory = fresh_state(self._server, self._sent(self._stacked))
         self._threads = ThreadPoolExecutor(worker_count())
         self._members = self._enter(materials)
+        self._own: OwnNormalisation | None = None
+        if local:
+            self._own = OwnNormalisation.at_first(self._stacked, self._kept, self._members)
         pools = [member.federation.partition.indices for member in self._members]
         self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
         self._parts = _parts(len(configs)) if device.type != "cpu" else [range(len(configs))]
@@ -103,7 +127,7 @@ class Lockstep:
         """Let the runs in; those that differ in the selector alone share their profiles."""
         members: list[Member] = []
         sent: dict[str, NDArray[np.float32]] = {}
-        model_bytes = FLOAT_BYTES * sent_values(self._model)
+        model_bytes = FLOAT_BYTES * sent_values(self._model, self._kept)
         pool_start = 0
         for place, config in enumerate(self.configs):
             federation, selector = materials.federation(config), materials.selector(config)
@@ -139,7 +163,7 @@ class Lockstep:
                 "profile_bytes": member.traffic.profile,
                 "profile": self._read_from(member),
                 "selector": member.selector.describe(),
-                "train_evaluated_on": len(self._data.subset[1]),
+                "train_evaluated_on": self._evaluated_on(member),
                 "device": describe_device(self._device),
                 "trainer": self._trainer.name,
                 "task": self._task.name,
@@ -151,6 +175,13 @@ class Lockstep:
             for member in self._members
             for sizes in (member.federation.sizes,)
         ]
+
+    def _evaluated_on(self, member: Member) -> int:
+        """Return how many training samples are measured until the last round."""
+        if self._own is None:
+            return len(self._data.subset[1])
+        held, most = int(member.federation.sizes.sum()), member.config.eval_samples
+        return held if most is None else min(most, held)
 
     def _read_from(self, member: Member) -> str | None:
         """Say what a run's profiles are read from; None if it has none."""
@@ -176,6 +207,9 @@ class Lockstep:
             for kind, memory in self._memory.items():
                 for name, values in memory.items():
                     state[f"server.{kind}.{name}"] = values[r].cpu().numpy()
+            if self._own is not None:
+                kept = self._own.state(member)
+                state |= {f"own.{name}": values for name, values in kept.items()}
             known = member.listening().state()
             found.append((self.round, state | {f"selector.{n}": v for n, v in known.items()}))
         return found
@@ -190,10 +224,9 @@ class Lockstep:
             for kind, memory in self._memory.items():
                 for name, values in memory.items():
                     values[r] = torch.from_numpy(state[f"server.{kind}.{name}"])
-            prefix = "selector."
-            member.selector.restore(
-                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            )
+            if self._own is not None:
+                self._own.restore(member, _below("own.", state))
+            member.selector.restore(_below("selector.", state))
 
     def profiles(self, r: int) -> NDArray[np.float32] | None:
         """Return what the clients of one run sent, [C, Q]; None if its selector needs none."""
@@ -202,6 +235,20 @@ class Lockstep:
     def models(self, r: int) -> dict[str, NDArray[np.float32]]:
         """Return the global model of one run as it is now."""
         return {name: values[r].cpu().numpy() for name, values in self._stacked.items()}
+
+    @one_thread_per_operation()
+    def final_scores(self, r: int) -> list[FinalScore]:
+        """Measure one run's global model by client and by class; see `measure_final`."""
+        member = self._members[r]
+
+        def measure(
+            part: Part, groups: Groups, ids: NDArray[np.int64] | None, score: str | None
+        ) -> tuple[Tensor, Tensor]:
+            data = self._data.test if part == "test" else self._data.train
+            task = dataclasses.replace(self._task, score=score) if score else self._task
+            return self._measure(member, groups, ids, data, task)
+
+        return measure_final(member.federation, self._device, measure)
 
     @property
     def parameters(self) -> Parameters:
@@ -275,18 +322,18 @@ class Lockstep:
         On a GPU nothing has happened yet when this returns. None says that nobody trained.
         """
         counts = [int(assignment.working.sum()) for assignment in assignments]
-        before = self._models_of(part)
+        before = self._sent(self._models_of(part))
         if sum(counts) == 0:
             self._move(part, before, before)
             return None
         members = self._members[part.start : part.stop]
-        jobs = jobs_of(self.round, zip(members, assignments, strict=True))
+        assigned = list(zip(members, assignments, strict=True))
         received = {
             member.place: to_host(self._losses_of(member, assignment.ids[assignment.working]))
-            for member, assignment in zip(members, assignments, strict=True)
+            for member, assignment in assigned
             if member.selector.reported_loss == "received" and assignment.working.any()
         }
-        trained = self._trainer.train(self._problem(jobs))
+        trained = self._train(assigned)
         updates: dict[int, Tensor] = {}
         ends = np.cumsum(counts).tolist()
         for member, end, count in zip(members, ends, counts, strict=True):
@@ -302,8 +349,26 @@ class Lockstep:
             trained.losses.isfinite(),
         )
         self._move(part, before, moved)
+        if self._own is not None:
+            self._own.keep(self._own.rows_of(assigned), trained.parameters, used)
+            for member in members:
+                self._own.average_into(self._stacked, member)
         landed = to_host(used), to_host(trained.losses)
         return Landing(counts, *landed, received, updates, event_on(self._device))
+
+    def _train(self, assigned: Sequence[tuple[Member, Assignment]]) -> Trained:
+        """Have the clients that answer train, run after run."""
+        problem = self._problem(jobs_of(self.round, assigned))
+        if self._own is not None:
+            of, rows = problem.jobs.model.to(self._device), self._own.rows_of(assigned)
+            each = dataclasses.replace(problem.jobs, model=torch.arange(len(rows)))
+            models = self._own.models(self._stacked, of, rows)
+            problem = dataclasses.replace(problem, stacked=models, jobs=each)
+        return self._trainer.train(problem)
+
+    def _sent(self, models: Parameters) -> Parameters:
+        """Return models without what clients keep for themselves."""
+        return {name: values for name, values in models.items() if name not in self._kept}
 
     def _problem(self, jobs: Jobs) -> LocalProblem:
         """Return what a trainer is given to do these jobs in this round."""
@@ -342,7 +407,7 @@ class Lockstep:
 
     def _updates(self, local: Parameters, own: slice, member: Member) -> Tensor:
         """Return what local training changed of one run's model, float32 [m, d]."""
-        before = self._stacked
+        before = self._sent(self._stacked)
         moved = [(local[n][own] - before[n][member.place]).flatten(1) for n in before]
         return torch.cat(moved, dim=1)
 
@@ -382,15 +447,54 @@ class Lockstep:
         return outcomes
 
     def _evaluate(self, part: range, *, exact: bool) -> dict[str, Tensor]:
-        """Measure some runs' global models: float64 [R] by what was measured."""
+        """Measure some runs' global models: float64 [R] by what was measured.
+
+        Where clients keep their normalisation, the training samples are measured by those who hold
+        them, each with its own, and the test samples with the mean of those that have trained.
+        """
         parts = {"train": self._data.train if exact else self._data.subset, "test": self._data.test}
+        if self._own is not None:
+            del parts["train"]
         models = self._models_of(part)
         scores: dict[str, Tensor] = {}
         for name, data in parts.items():
             if len(data[1]):
                 score, loss = self._trainer.evaluate(self._model, models, data, self._task)
                 scores |= {f"{name}_score": score, f"{name}_loss": loss}
+        if self._own is not None:
+            most = None if exact else self.configs[0].eval_samples
+            found = [self._by_holders(self._members[r], most) for r in part]
+            columns = (torch.stack(column) for column in zip(*found, strict=True))
+            scores |= dict(zip(("train_score", "train_loss"), columns, strict=True))
         return scores
+
+    def _by_holders(self, member: Member, most: int | None) -> tuple[Tensor, Tensor]:
+        """Return the mean score and loss of a run's clients on their own samples, by size."""
+        ids, groups = client_groups(member.federation, self._device, most)
+        score, loss = self._measure(member, groups, ids)
+        return mean_by_size(score, groups.sizes), mean_by_size(loss, groups.sizes)
+
+    def _measure(
+        self,
+        member: Member,
+        groups: Groups,
+        ids: NDArray[np.int64] | None,
+        data: Data | None = None,
+        task: Task | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Measure a run's global model, as each of the clients `ids` [m] has it, on m groups.
+
+        As nobody in particular has it, if `ids` is None. The groups are of training samples if no
+        other data are given.
+        """
+        models = {name: values[member.place][None] for name, values in self._stacked.items()}
+        if self._own is not None and ids is not None:
+            of = torch.full((len(ids),), member.place, device=self._device)
+            models = self._own.models(self._stacked, of, self._own.rows(member, ids))
+            each = torch.arange(len(ids), device=self._device)
+            groups = dataclasses.replace(groups, model=each)
+        data, task = data or self._data.train, task or self._task
+        return self._trainer.measure(self._model, models, data, groups, task)
 
     def _known(self, member: Member, assignment: Assignment) -> dict[str, Any]:
         """Return what a round's record holds that is known before training has ended."""
@@ -425,21 +529,23 @@ class Lockstep:
         """Have clients train on the global model without being averaged, float32 [m, d]."""
         passes = np.full(len(ids), member.config.epochs)
         asked = Assignment(Cohort(ids, passes), ids, passes, passes)
-        trained = self._trainer.train(self._problem(jobs_of(self.round, [(member, asked)])))
+        trained = self._train([(member, asked)])
         return self._updates(trained.parameters, slice(0, len(ids)), member).cpu().numpy()
 
     def _losses_of(self, member: Member, ids: NDArray[np.int64]) -> Tensor:
         """Have clients measure the global model's loss on their data, float64 [m]."""
         partition = member.federation.partition
         samples = np.concatenate([partition.of(int(client)) for client in ids])
-        return self._trainer.client_losses(
-            self._model,
-            {name: values[member.place] for name, values in self._stacked.items()},
-            self._data.train,
+        groups = Groups(
             torch.from_numpy(samples).to(self._device),
             torch.from_numpy(partition.sizes[ids]).to(self._device),
-            self._task,
         )
+        return self._measure(member, groups, ids)[1]
+
+
+def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return what stands under a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
 def _parts(runs: int) -> list[range]:

@@ -6,14 +6,21 @@ from typing import Any
 
 from torch import nn
 
-from fedcohort.errors import CohortSizeError
-from fedcohort.federation import Dataset, Federation, build_federation, load_dataset
+from fedcohort.errors import CohortSizeError, InvalidParameterError
+from fedcohort.federation import (
+    Dataset,
+    Federation,
+    build_federation,
+    check_task,
+    load_dataset,
+)
 from fedcohort.randomness import derived_seed
 from fedcohort.selection import Selector
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.training.initialisation import initialise
 from fedcohort.training.models import Factory, build_model, find_factory
-from fedcohort.training.task import Task, make_task
+from fedcohort.training.modules import normalisation_names
+from fedcohort.training.task import Losses, Task, find_loss, make_task
 
 # Of the federations and models that a process has built, so many stay: those of a group share few.
 _KEPT = 256
@@ -27,28 +34,34 @@ class Materials:
     datasets : dict of Dataset, optional
         Data sets that are given as objects, by the name that configurations call them; others are
         loaded by name.
-    models : dict of callable, optional
-        Factories of models that are given as objects, likewise.
+    models, losses : dict of callable, optional
+        Factories of models, and losses, that are given as objects, likewise.
     """
 
     def __init__(
         self,
         datasets: Mapping[str, Dataset] | None = None,
         models: Mapping[str, Factory] | None = None,
+        losses: Mapping[str, Losses] | None = None,
     ) -> None:
         self._datasets, self._factories = dict(datasets or {}), dict(models or {})
+        self._losses = dict(losses or {})
         self._federations = functools.lru_cache(_KEPT)(self._build_federation)
         self._models = functools.lru_cache(_KEPT)(self._build_model)
 
     def __reduce__(self) -> tuple[type["Materials"], tuple[Any, ...]]:
         """Travel to other processes with what cannot be built there."""
-        return Materials, (self._datasets, self._factories)
+        return Materials, (self._datasets, self._factories, self._losses)
 
     def dataset(self, config: RunConfig) -> Dataset:
         """Return what a run trains on."""
-        if config.dataset not in self._datasets:
-            self._datasets[config.dataset] = load_dataset(config.dataset)
-        return self._datasets[config.dataset]
+        task = None if config.task == "auto" else config.task
+        if config.dataset in self._datasets:
+            return check_task(self._datasets[config.dataset], task)
+        name = config.dataset if task is None else f"{config.dataset} for {task}"
+        if name not in self._datasets:
+            self._datasets[name] = load_dataset(config.dataset, task=task)
+        return self._datasets[name]
 
     def federation(self, config: RunConfig) -> Federation:
         """Return who holds what in a run; not to be changed."""
@@ -71,7 +84,11 @@ class Materials:
     def task(self, config: RunConfig) -> Task:
         """Return what a run learns."""
         dataset = self.dataset(config)
-        return make_task(dataset.task, dataset.classes, config.loss)
+        return make_task(dataset.task, dataset.classes, self.loss(config), config.score)
+
+    def loss(self, config: RunConfig) -> str | Losses:
+        """Return what a run's training makes smaller: a name of fedcohort's own, or a function."""
+        return find_loss(self._losses.get(config.loss, config.loss))
 
     def selector(self, config: RunConfig) -> Selector:
         """Make a run's selector: the one thing here that belongs to the run alone."""
@@ -100,6 +117,12 @@ class Materials:
             self.task(config),
             derived_seed(config.seed, "model"),
         )
+        if config.normalisation == "local" and not normalisation_names(model):
+            raise InvalidParameterError(
+                f"normalisation of the run is local, and the model {config.model!r} has no"
+                " BatchNorm layer: leave it out, or take a model that has, such as"
+                " resnet8:norm=batch."
+            )
         return initialise(model, config.init, derived_seed(config.seed, "initialisation"))
 
 
@@ -118,4 +141,9 @@ class _Alike:
         return isinstance(other, _Alike) and other._values == self._values
 
 
-_SHAPING = [name for name, s in SETTINGS.items() if s.federation is True and name != "content"]
+# The loss and the score shape nothing, but it is looked at whether they go with the model.
+_SHAPING = [
+    name
+    for name, s in SETTINGS.items()
+    if (s.federation is True and name != "content") or name in ("loss", "score")
+]

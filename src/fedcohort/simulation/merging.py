@@ -51,6 +51,8 @@ INSERT INTO main.federations SELECT * FROM other.federations
     WHERE length(excluded.arrays) > length(arrays);
 DELETE FROM main.rounds WHERE run IN coming;
 INSERT INTO main.rounds ({rounds}) SELECT {rounds} FROM other.rounds WHERE run IN coming;
+DELETE FROM main.final_scores WHERE run IN coming;
+INSERT INTO main.final_scores SELECT * FROM other.final_scores WHERE run IN coming;
 INSERT OR REPLACE INTO main.runs SELECT * FROM other.runs WHERE run IN coming;
 CREATE TEMP TABLE whole AS
     SELECT grp FROM other.groups WHERE round = rounds AND grp NOT IN (

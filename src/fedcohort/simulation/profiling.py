@@ -18,7 +18,7 @@ from fedcohort.profiles import (
 from fedcohort.randomness import generator
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.jobs import order_keys
-from fedcohort.training.modules import named_state, trained_names
+from fedcohort.training.modules import named_state, normalisation_names, trained_names
 from fedcohort.training.problem import Jobs, LocalProblem
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import in_workers
@@ -47,6 +47,11 @@ def client_profiles(
             model, x, samples, sizes, promise, noise=noise, layer=config.profile_layer
         )
     if config.profile == "gradient":
+        if config.normalisation == "local":
+            model = copy.deepcopy(model)
+            sent = _sent_names(config, model)
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(name in sent)
         profiles = gradient_profiles(model, x, y, samples, sizes, first.task.losses)
     elif config.profile == "representative-gradient":
         profiles = _representative(config, first, federation, trainer)
@@ -93,7 +98,13 @@ def _representative(
         pool=torch.from_numpy(federation.partition.indices).to(first.device),
     )
     trained = trainer.train(problem).parameters
-    names = trained_names(first.model)
+    names = _sent_names(config, first.model)
     return representative_gradient_profiles(
         {name: state[name] for name in names}, {name: trained[name] for name in names}
     )
+
+
+def _sent_names(config: RunConfig, model: nn.Module) -> list[str]:
+    """Return the parameters that clients send: what they keep is in no profile either."""
+    kept = normalisation_names(model) if config.normalisation == "local" else []
+    return [name for name in trained_names(model) if name not in kept]

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError, StoreError, UnwritableFileError
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.scores import FinalScore, Kind
 from fedcohort.simulation.store_file import Connection, check_store, create_store, damaged
 
 FILE_NAME = "results.sqlite"
 RESUME = "what was saved before is whole; make room and give the same command again to resume."
 # Format 1 had no groups and no simulated time: its unfinished runs begin again. Up to format 2
-# every score was called accuracy.
-_FORMAT = 3
+# every score was called accuracy, and up to format 3 none was kept by client or class.
+_FORMAT = 4
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS federations (federation TEXT PRIMARY KEY, arrays BLOB NOT NULL) STRICT;
@@ -35,6 +36,11 @@ CREATE TABLE IF NOT EXISTS rounds (
     bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
     elapsed REAL NOT NULL, seconds REAL NOT NULL, selection_seconds REAL NOT NULL,
     PRIMARY KEY (run, round)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS final_scores (
+    run TEXT NOT NULL REFERENCES runs, part TEXT NOT NULL, kind TEXT NOT NULL,
+    number INTEGER NOT NULL, samples INTEGER NOT NULL, score REAL, loss REAL,
+    PRIMARY KEY (run, part, kind, number)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS studies (study TEXT PRIMARY KEY, source TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS parts (
@@ -254,8 +260,18 @@ class Store:
                 ),
             )
 
-    def save(self, records: Mapping[str, Iterable[RoundRecord]], *, done: bool = False) -> None:
-        """Write new rounds by run in one transaction; `done` says that these runs are finished."""
+    def save(
+        self,
+        records: Mapping[str, Iterable[RoundRecord]],
+        scores: Mapping[str, Iterable[FinalScore]] | None = None,
+        *,
+        done: bool = False,
+    ) -> None:
+        """Write new rounds by run in one transaction.
+
+        `scores` say by run how its final model does by client and by class; `done`, that these
+        runs are finished.
+        """
         marks = ", ".join("?" for _ in range(len(_FIELDS) + 1))
         insert = f"INSERT OR REPLACE INTO rounds (run, {', '.join(_FIELDS)}) VALUES ({marks})"
         with self.transaction():
@@ -263,6 +279,11 @@ class Store:
                 self.db.executemany(insert, ((run, *_row(record)) for record in rows))
                 if done:
                     self.db.execute("UPDATE runs SET done = 1 WHERE run = ?", (run,))
+            for run, found in (scores or {}).items():
+                self.db.executemany(
+                    "INSERT OR REPLACE INTO final_scores VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    ((run, *dataclasses.astuple(score)) for score in found),
+                )
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -323,6 +344,18 @@ class Store:
             return [_record(row) for row in self.db.execute(query, (run,)).fetchall()]
         except (TypeError, ValueError) as error:
             raise damaged(self.path, f"the rounds of run {run!r}: {error}") from error
+
+    def final_scores(self, run: str, kind: Kind) -> list[FinalScore]:
+        """Return how a run's final model does by client or by class; nothing if it is not known.
+
+        Up to format 3 it was not kept.
+        """
+        query = (
+            "SELECT part, kind, number, samples, score, loss FROM final_scores"
+            " WHERE run = ? AND kind = ? ORDER BY part DESC, number"
+        )
+        rows = self.db.execute(query, (run, kind)).fetchall()
+        return [FinalScore(*row) for row in rows]
 
 
 def _row(record: RoundRecord) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from fedcohort.training.descent import Descent
 from fedcohort.training.keyed import KeyedDropout
 from fedcohort.training.modules import output_of, trained_names
 from fedcohort.training.plan import make_plan, step_keys, to_device
-from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained, joined
+from fedcohort.training.problem import Data, Groups, LocalProblem, Parameters, Trained, joined
 from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 
@@ -75,34 +75,37 @@ def evaluate_batched(
 ) -> tuple[Tensor, Tensor]:
     """Return the score and the mean loss of R global models on the same data, float64 [R] each."""
     model.eval()
-    counts: list[Tensor] = []
+    judged: list[Tensor] = []
     losses: list[Tensor] = []
 
     def measure(parameters: Parameters, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         outputs = output_of(functional_call(model, parameters, (x,)))
-        return task.counts(outputs, y), task.losses(outputs, y).double().sum()
+        return task.judge(outputs, y), task.losses(outputs, y).double().sum()
 
     for x, y in zip(*(torch.split(d, _SAMPLES_AT_ONCE) for d in data), strict=True):
         found, lost = vmap(measure, in_dims=(0, None, None))(stacked, x, y)
-        counts.append(found)
+        judged.append(found)
         losses.append(lost)
     samples = len(data[1])
-    scores = [task.score_of(own, samples) for own in torch.stack(counts).sum(0)]
+    scores = [task.score_of(own) for own in torch.cat(judged, dim=1)]
     return torch.stack(scores), torch.stack(losses).sum(0) / samples
 
 
 @torch.no_grad()
-def client_losses_batched(
-    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor, task: Task
-) -> Tensor:
-    """Return one global model's mean loss on each client's data, float64 [m]; see `Trainer`."""
+def measure_batched(
+    model: nn.Module, stacked: Parameters, data: Data, groups: Groups, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return score and mean loss on each group of samples, float64 [m] each; see `Trainer`."""
     x, y = data
     model.eval()
-    losses = [
-        task.losses(output_of(functional_call(model, parameters, (x[part],))), y[part])
-        for part in torch.split(samples, _SAMPLES_AT_ONCE)
-    ]
-    return torch.segment_reduce(torch.cat(losses).double(), "mean", lengths=sizes)
+    judged: list[Tensor] = []
+    losses: list[Tensor] = []
+    for which, part in groups.pieces(_SAMPLES_AT_ONCE):
+        own = {name: values[which] for name, values in stacked.items()}
+        outputs = output_of(functional_call(model, own, (x[part],)))
+        judged.append(task.judge(outputs, y[part]))
+        losses.append(task.losses(outputs, y[part]))
+    return task.scores_of(torch.cat(judged), groups.sizes), groups.means(torch.cat(losses))
 
 
-BATCHED = Trainer("batched", train_batched, evaluate_batched, client_losses_batched)
+BATCHED = Trainer("batched", train_batched, evaluate_batched, measure_batched)

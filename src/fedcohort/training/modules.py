@@ -2,16 +2,15 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedcohort.errors import InvalidModelError
 from fedcohort.training.keyed import draws_at_random
-
-_BATCH_NORMS = nn.modules.batchnorm._NormBase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +34,7 @@ def read_traits(model: nn.Module, example: Tensor) -> Traits:
     own = copy.deepcopy(model).train()
     with torch.no_grad():
         draws = draws_at_random(lambda: own(example))
-    normed = (part for part in own.modules() if isinstance(part, _BATCH_NORMS))
+    normed = (part for part in own.modules() if isinstance(part, _NormBase))
     return Traits(draws, mixes=any(part.training for part in normed))
 
 
@@ -53,10 +52,20 @@ def trained_names(model: nn.Module) -> list[str]:
     return [name for name, p in model.named_parameters() if p.requires_grad]
 
 
-def sent_values(model: nn.Module) -> int:
-    """Count the numbers that a client is sent and sends back: frozen parameters are not."""
+def normalisation_names(model: nn.Module) -> list[str]:
+    """Return the names of all parameters and float buffers of BatchNorm layers."""
+    layers = [n for n, part in model.named_modules() if isinstance(part, _BatchNorm)]
+    return [name for name, _ in named_state(model) if name.rpartition(".")[0] in layers]
+
+
+def sent_values(model: nn.Module, kept: Collection[str] = ()) -> int:
+    """Count the numbers that a client is sent and sends back.
+
+    Frozen parameters are not, nor is what clients keep for themselves.
+    """
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-    return sum(values.numel() for name, values in named_state(model) if name not in frozen)
+    unsent = frozen.union(kept)
+    return sum(values.numel() for name, values in named_state(model) if name not in unsent)
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from fedcohort.training.descent import Descent
 from fedcohort.training.keyed import KeyedDropout
 from fedcohort.training.modules import named_state, output_of
 from fedcohort.training.plan import make_plan, step_keys, to_device
-from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained
+from fedcohort.training.problem import Data, Groups, LocalProblem, Parameters, Trained
 from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import in_workers, worker_count
@@ -67,41 +67,44 @@ def evaluate_per_client(
     @torch.inference_mode()
     def measure(item: tuple[int, int]) -> tuple[Tensor, Tensor]:
         run, part = item
-        counts, losses = [], []
+        judged, losses = [], []
         with replicas.one() as replica:
             replica.load({name: values[run] for name, values in stacked.items()})
             replica.model.eval()
             pieces = (torch.split(values, _EVALUATED_AT_ONCE) for values in parts[part])
             for x, y in zip(*pieces, strict=True):
                 outputs = output_of(replica.model(x))
-                counts.append(task.counts(outputs, y))
+                judged.append(task.judge(outputs, y))
                 losses.append(task.losses(outputs, y).sum().double())
-        return torch.stack(counts).sum(0), torch.stack(losses).sum()
+        return torch.cat(judged), torch.stack(losses).sum()
 
     found = in_workers(measure, [(run, part) for run in range(runs) for part in range(len(parts))])
-    counts, losses = (torch.stack(column) for column in zip(*found, strict=True))
+    judged, losses = zip(*found, strict=True)
     samples = len(data[1])
-    by_run = counts.view(runs, len(parts), *counts.shape[1:]).sum(1)
-    scores = torch.stack([task.score_of(own, samples) for own in by_run])
-    return scores, losses.view(runs, -1).sum(1) / samples
+    by_run = torch.cat(judged).view(runs, samples, *judged[0].shape[1:])
+    scores = torch.stack([task.score_of(own) for own in by_run])
+    return scores, torch.stack(losses).view(runs, -1).sum(1) / samples
 
 
-def client_losses_per_client(
-    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor, task: Task
-) -> Tensor:
-    """Return one global model's mean loss on each client's data, float64 [m]; see `Trainer`."""
+def measure_per_client(
+    model: nn.Module, stacked: Parameters, data: Data, groups: Groups, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return score and mean loss on each group of samples, float64 [m] each; see `Trainer`."""
     x, y = data
     replicas = _replicas_of(model)
 
     @torch.inference_mode()
-    def lose(part: Tensor) -> Tensor:
+    def measure(piece: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
+        which, part = piece
         with replicas.one() as replica:
-            replica.load(parameters)
+            replica.load({name: values[which] for name, values in stacked.items()})
             replica.model.eval()
-            return task.losses(output_of(replica.model(x[part])), y[part])
+            outputs = output_of(replica.model(x[part]))
+            return task.judge(outputs, y[part]), task.losses(outputs, y[part])
 
-    losses = torch.cat(in_workers(lose, torch.split(samples, _EVALUATED_AT_ONCE)))
-    return torch.segment_reduce(losses.double(), "mean", lengths=sizes)
+    found = in_workers(measure, groups.pieces(_EVALUATED_AT_ONCE))
+    judged, losses = (torch.cat(column) for column in zip(*found, strict=True))
+    return task.scores_of(judged, groups.sizes), groups.means(losses)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,4 +194,4 @@ def _gradients(
     return gradients, total
 
 
-PER_CLIENT = Trainer("per client", train_per_client, evaluate_per_client, client_losses_per_client)
+PER_CLIENT = Trainer("per client", train_per_client, evaluate_per_client, measure_per_client)

@@ -93,6 +93,36 @@ NO_JOBS = Jobs(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING.double())
 
 
 @dataclasses.dataclass(frozen=True)
+class Groups:
+    """Samples that are measured group by group: those of a client, or of a class.
+
+    Attributes
+    ----------
+    samples : int64 [total]
+        Indices into the data, group after group.
+    sizes : int64 [m]
+        Samples of each group, at least one.
+    model : int64 [m], optional
+        Which of the stacked models each group is measured with; the first if not given.
+    """
+
+    samples: Tensor
+    sizes: Tensor
+    model: Tensor | None = None
+
+    def pieces(self, at_once: int) -> list[tuple[int, Tensor]]:
+        """Return the samples in order, at most so many at a time, each time with their model."""
+        if self.model is None:
+            return [(0, part) for part in torch.split(self.samples, at_once)]
+        own = zip(self.model.tolist(), torch.split(self.samples, self.sizes.tolist()), strict=True)
+        return [(model, part) for model, all_ in own for part in torch.split(all_, at_once)]
+
+    def means(self, values: Tensor) -> Tensor:
+        """Return the mean of one value per sample over each group, float64 [m]."""
+        return torch.segment_reduce(values.double(), "mean", lengths=self.sizes)
+
+
+@dataclasses.dataclass(frozen=True)
 class LocalProblem:
     """The local trainings of one round: everything that a trainer needs to know.
 

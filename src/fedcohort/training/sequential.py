@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedcohort.training.keyed import KeyedDropout
 from fedcohort.training.modules import load_state, named_state, output_of
 from fedcohort.training.plan import make_plan, step_keys
-from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained
+from fedcohort.training.problem import Data, Groups, LocalProblem, LocalWork, Parameters, Trained
 from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 
@@ -84,27 +84,31 @@ def evaluate_sequential(
     scores, losses = [], []
     for r in range(len(next(iter(stacked.values())))):
         load_state(model, {name: values[r] for name, values in stacked.items()})
-        counts, lost = [], 0.0
+        judged, lost = [], 0.0
         for x, y in zip(*(torch.split(d, _SAMPLES_AT_ONCE) for d in data), strict=True):
             outputs = output_of(model(x))
-            counts.append(task.counts(outputs, y))
+            judged.append(task.judge(outputs, y))
             lost += float(task.losses(outputs, y).double().sum())
-        scores.append(float(task.score_of(torch.stack(counts).sum(0), len(data[1]))))
+        scores.append(float(task.score_of(torch.cat(judged))))
         losses.append(lost / len(data[1]))
     return torch.tensor(scores, dtype=torch.float64), torch.tensor(losses, dtype=torch.float64)
 
 
 @torch.no_grad()
-def client_losses_sequential(
-    model: nn.Module, parameters: Parameters, data: Data, samples: Tensor, sizes: Tensor, task: Task
-) -> Tensor:
-    """Return one global model's mean loss on each client's data, float64 [m]; see `Trainer`."""
+def measure_sequential(
+    model: nn.Module, stacked: Parameters, data: Data, groups: Groups, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return score and mean loss on each group of samples, float64 [m] each; see `Trainer`."""
     x, y = data
     model.eval()
-    load_state(model, parameters)
-    clients = torch.split(samples, sizes.tolist())
-    found = [task.losses(output_of(model(x[own])), y[own]).double().mean() for own in clients]
-    return torch.stack(found)
+    scores, losses = [], []
+    for g, own in enumerate(torch.split(groups.samples, groups.sizes.tolist())):
+        which = 0 if groups.model is None else int(groups.model[g])
+        load_state(model, {name: values[which] for name, values in stacked.items()})
+        outputs = output_of(model(x[own]))
+        scores.append(task.score_of(task.judge(outputs, y[own])))
+        losses.append(task.losses(outputs, y[own]).double().mean())
+    return torch.stack(scores), torch.stack(losses)
 
 
-SEQUENTIAL = Trainer("sequential", train_sequential, evaluate_sequential, client_losses_sequential)
+SEQUENTIAL = Trainer("sequential", train_sequential, evaluate_sequential, measure_sequential)

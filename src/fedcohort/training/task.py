@@ -1,11 +1,12 @@
 """What is learned: the loss of a sample, and the score that models are judged by.
 
 =================  =========================================  ==============================
-task               loss by default                            score
+task               loss by default                            score, the default first
 =================  =========================================  ==============================
 classification     cross-entropy                              accuracy
-binary             cross-entropy of one logit                 accuracy
-multilabel         mean cross-entropy of one logit per label  F1, over all labels together
+binary             cross-entropy of one logit                 accuracy; F1; AUROC
+multilabel         mean cross-entropy of one logit per label  F1, over all labels together;
+                                                              AUROC, mean over the labels
 regression         mean squared error                         R², mean over the targets
 next-token         mean cross-entropy over the places         accuracy over the places
 =================  =========================================  ==============================
@@ -18,7 +19,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedcohort.errors import UnknownNameError
+from fedcohort.errors import InvalidParameterError, UnknownNameError
+from fedcohort.references import load_reference
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """From outputs [B, ...] and targets [B, ...] to one loss per sample, [B]."""
@@ -88,55 +90,143 @@ class Task:
         """Whether it is classification by cross-entropy, all that some accelerators know."""
         return self.name == "classification" and self.loss == "cross-entropy"
 
-    def counts(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return what the score is computed from, summed over samples: float64 [S, ...]."""
+    def judge(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return what the score is computed from, one row per sample: float64 [B, ...]."""
         if self.name in ("classification", "next-token"):
-            right = _per_sample((outputs.argmax(-1) == targets).double())
-            return right.sum()[None]
+            return _per_sample((outputs.argmax(-1) == targets).double())
         if self.name == "regression":
             y = targets.double().view(len(targets), -1)
-            away = y - outputs.double().view(y.shape)
-            return torch.stack([away.square().sum(0), y.sum(0), y.square().sum(0)])
-        given = targets.bool()
-        found = (outputs.squeeze(1) if outputs.dim() > given.dim() else outputs) > 0
-        if self.name == "binary":
-            return (found == given).double().sum()[None]
+            away = y - outputs.double().reshape(y.shape)
+            return torch.stack([away.square(), y], dim=1)
+        given = targets.bool().view(len(targets), -1)
+        logits = outputs.reshape(given.shape)
+        if self.score == "AUROC":
+            return torch.stack([logits.double(), given.double()], dim=1)
+        found = logits > 0
+        if self.score == "accuracy":
+            return (found == given).double().squeeze(1)
         pairs = (found & given), (found & ~given), (~found & given)
-        return torch.stack([pair.double().sum() for pair in pairs])
+        return torch.stack([pair.sum(1).double() for pair in pairs], dim=1)
 
-    def score_of(self, counts: Tensor, samples: int) -> Tensor:
-        """Return the score from the sum of `counts`, float64 []."""
-        if self.name == "regression":
-            residual, total, squares = counts
-            spread = (squares - total.square() / samples).clamp(min=1e-300)
-            fit: Tensor = 1 - residual / spread
-            return fit.mean()
-        if self.name == "multilabel":
-            hit, wrong, missed = counts
-            f1: Tensor = 2 * hit / (2 * hit + wrong + missed).clamp(min=1)
-            return f1
-        return counts[0] / samples
+    def score_of(self, judged: Tensor) -> Tensor:
+        """Return the score of n samples from what `judge` returned, float64 [n, ...] → [].
+
+        It is not a number where it is not defined: R² of targets that are all equal, AUROC of
+        labels that are all the same.
+        """
+        if self.score == "accuracy":
+            return judged.mean()
+        if self.score == "R²":
+            residual, y = judged.unbind(1)
+            spread = (y - y.mean(0)).square().sum(0)
+            return (1 - residual.sum(0) / spread)[spread > 0].mean()
+        if self.score == "AUROC":
+            return auroc(*judged.unbind(1)).nanmean()
+        hit, wrong, missed = judged.sum(0)
+        f1: Tensor = 2 * hit / (2 * hit + wrong + missed).clamp(min=1)
+        return f1
+
+    def scores_of(self, judged: Tensor, sizes: Tensor) -> Tensor:
+        """Return the scores of m groups of samples, float64 [m], that stand one after the other.
+
+        Parameters
+        ----------
+        judged : float64 [total, ...]
+            What `judge` returned.
+        sizes : int64 [m]
+            Samples of each group.
+        """
+        if self.score == "accuracy":
+            return torch.segment_reduce(judged, "mean", lengths=sizes)
+        groups = torch.split(judged, sizes.tolist())
+        return torch.stack([self.score_of(group) for group in groups])
 
 
+def auroc(logits: Tensor, given: Tensor) -> Tensor:
+    """Return the area under the ROC curve of each label, float64 [L].
+
+    It is the probability that a sample with the label has a larger logit than one without it;
+    equal logits count half. Not a number for a label that all samples have, or none.
+
+    Parameters
+    ----------
+    logits, given : float64 [n, L]
+        Outputs, and 1 where a sample has the label or 0.
+    """
+    areas = []
+    for column, has in zip(logits.unbind(1), given.unbind(1), strict=True):
+        _, place, count = torch.unique(column, return_inverse=True, return_counts=True)
+        last = count.cumsum(0).double()
+        rank = (last - (count - 1) / 2)[place]
+        positive = has.sum()
+        pairs = positive * (len(has) - positive)
+        areas.append(((rank * has).sum() - positive * (positive + 1) / 2) / pairs)
+    return torch.stack(areas)
+
+
+# The usual loss of each kind of targets, and its scores, the usual one first.
 _TASKS = {
-    "classification": ("cross-entropy", "accuracy"),
-    "binary": ("logit", "accuracy"),
-    "multilabel": ("logit", "F1"),
-    "regression": ("squared", "R²"),
-    "next-token": ("cross-entropy", "accuracy"),
+    "classification": ("cross-entropy", ("accuracy",)),
+    "binary": ("logit", ("accuracy", "F1", "AUROC")),
+    "multilabel": ("logit", ("F1", "AUROC")),
+    "regression": ("squared", ("R²",)),
+    "next-token": ("cross-entropy", ("accuracy",)),
 }
 
 
-def make_task(name: str, classes: int, loss: str | Losses = "auto") -> Task:
-    """Make the task of a data set's kind of targets.
+def make_task(name: str, classes: int, loss: str | Losses = "auto", score: str = "auto") -> Task:
+    """Make a task.
 
-    `classes` counts classes, labels, targets or tokens; the loss ``auto`` is the usual one.
+    Parameters
+    ----------
+    name : str
+        The kind of targets, as a `Dataset` has it.
+    classes : int
+        Classes, labels, targets or tokens.
+    loss : str or callable
+        ``auto`` is the usual one; else as in `find_loss`.
+    score : {"auto", "accuracy", "F1", "AUROC", "R²"}
+        ``auto`` is the usual one.
+
+    Raises
+    ------
+    InvalidParameterError
+        For a score that the task has not.
     """
-    usual, score = _TASKS[name]
-    if isinstance(loss, str) and loss not in ("auto", *LOSSES):
-        raise UnknownNameError("loss", loss, ["auto", *LOSSES])
+    usual, scores = _TASKS[name]
+    loss = find_loss(loss)
+    if score not in ("auto", *scores):
+        raise InvalidParameterError(
+            f"score of the run is {score!r}, and models of the task {name} are judged by"
+            f" {' or '.join(scores)}: take that, or auto."
+        )
     outputs = 1 if name == "binary" else classes
-    return Task(name, outputs, usual if loss == "auto" else loss, score)
+    chosen = scores[0] if score == "auto" else score
+    return Task(name, outputs, usual if loss == "auto" else loss, chosen)
+
+
+def find_loss(loss: str | Losses) -> str | Losses:
+    """Return a loss by its name or reference.
+
+    Parameters
+    ----------
+    loss : str or callable
+        ``auto``, one of `LOSSES`, a reference to your own (``module:function``,
+        ``FILE.py:function``), or the function itself: (outputs, targets) → one loss per sample.
+
+    Returns
+    -------
+    str or callable
+        A name where it is fedcohort's own.
+    """
+    if not isinstance(loss, str) or loss in ("auto", *LOSSES):
+        return loss
+    if ":" not in loss:
+        raise UnknownNameError("loss", loss, ["auto", *LOSSES, "module:function"])
+    found = load_reference(loss, "loss", InvalidParameterError)
+    if not callable(found):
+        raise InvalidParameterError(f"Loss {loss!r} is not callable: give a function.")
+    return found  # type: ignore[no-any-return]
 
 
 def classification(classes: int) -> Task:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from fedcohort.training.aggregation import Aggregate, aggregate
-from fedcohort.training.problem import Data, LocalProblem, Parameters, Trained
+from fedcohort.training.problem import Data, Groups, LocalProblem, Parameters, Trained
 from fedcohort.training.task import Task
 
 
@@ -27,10 +27,9 @@ class Trainer:
         Does the local trainings of a `LocalProblem`.
     evaluate : callable
         (model, stacked, data, task) → score and mean loss of R global models, float64 [R] each.
-    client_losses : callable
-        (model, parameters, data, samples, sizes, task) → one global model's mean loss on each
-        client's data, float64 [m]; `samples` int64 [total] are indices, client after client, and
-        `sizes` int64 [m] how many each client has.
+    measure : callable
+        (model, stacked, data, groups, task) → score and mean loss on each of m `Groups` of
+        samples, float64 [m] each.
     aggregate : Aggregate
         How global models are moved towards local ones.
     """
@@ -38,5 +37,5 @@ class Trainer:
     name: str
     train: Callable[[LocalProblem], Trained]
     evaluate: Callable[[nn.Module, Parameters, Data, Task], tuple[Tensor, Tensor]]
-    client_losses: Callable[[nn.Module, Parameters, Data, Tensor, Tensor, Task], Tensor]
+    measure: Callable[[nn.Module, Parameters, Data, Groups, Task], tuple[Tensor, Tensor]]
     aggregate: Aggregate = aggregate

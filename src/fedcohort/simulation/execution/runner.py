@@ -21,7 +21,8 @@ from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import Study
 
 # Runs that share these can be built from the data, or none of them can.
-_SHAPING = [name for name, s in SETTINGS.items() if s.federation and name != "seed"] + ["cohort"]
+_SHAPING = [name for name, s in SETTINGS.items() if s.federation and name != "seed"]
+_SHAPING += ["cohort", "score"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,7 @@ def save_chunk(
     """Save what came of some rounds of a group, and log it."""
     if work.keep_models:
         keep_models(claims.store.folder, chunk.models)
-    claims.save(claim, chunk.records, chunk.states, seconds)
+    claims.save(claim, chunk.records, chunk.states, seconds, chunk.scores)
     score = score_of(claims.store.facts(claim.configs[0].key))
     for config in claim.configs:
         log(config, chunk.records[config.key], score)

@@ -11,7 +11,7 @@ from torch import nn
 from fedcohort.training.accelerators.c_chain.compiler import kernels
 from fedcohort.training.accelerators.c_chain.models import CompiledModels
 from fedcohort.training.layers import read_chain
-from fedcohort.training.problem import LocalWork
+from fedcohort.training.problem import Groups, LocalWork
 from fedcohort.training.sequential import SEQUENTIAL, train_sequential
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="needs a C compiler (cc)")
@@ -196,11 +196,12 @@ def test_evaluation_is_that_of_the_loop(kind, samples):
         assert own[0] == score[1], "a model's score depends on the one beside it"
 
 
-def test_client_losses_are_those_of_the_loop():
+def test_groups_are_measured_as_the_loop_measures_them():
     problem = problem_of("colours, padding, no bias, odd sides")
-    parameters = {name: values[1] for name, values in problem.stacked.items()}
     samples = torch.randperm(90, generator=torch.Generator().manual_seed(0))
-    sizes = torch.tensor([4, 85, 1])
-    given = problem.model, parameters, problem.data, samples, sizes, problem.task
-    expected = SEQUENTIAL.client_losses(*given).tolist()
-    assert compiled(problem).client_losses(*given).tolist() == pytest.approx(expected, rel=1e-5)
+    groups = Groups(samples, torch.tensor([4, 85, 1]), torch.tensor([1, 0, 1]))
+    given = problem.model, problem.stacked, problem.data, groups, problem.task
+    for found, expected in zip(
+        compiled(problem).measure(*given), SEQUENTIAL.measure(*given), strict=True
+    ):
+        assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-5)

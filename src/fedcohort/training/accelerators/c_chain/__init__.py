@@ -31,6 +31,4 @@ def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
 def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001
     """Return the trainer; a CPU has float32 alone."""
     compiled = CompiledModels(read_chain(problem.model, problem.input_shape))
-    return Trainer(
-        "C chain", compiled.train, compiled.evaluate, compiled.client_losses, average_compiled
-    )
+    return Trainer("C chain", compiled.train, compiled.evaluate, compiled.measure, average_compiled)

@@ -11,7 +11,7 @@ from fedcohort.training.accelerators.c_chain.compiler import call
 from fedcohort.training.accelerators.c_chain.layout import CTask, MemoryLayout, pointers_to
 from fedcohort.training.layers import Convolution, Layer
 from fedcohort.training.plan import make_plan
-from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained
+from fedcohort.training.problem import Data, Groups, LocalProblem, LocalWork, Parameters, Trained
 from fedcohort.training.task import Task
 from fedcohort.training.workers import worker_count
 
@@ -66,24 +66,22 @@ class CompiledModels:
         accuracy, loss = scores
         return accuracy, loss
 
-    def client_losses(
+    def measure(
         self,
         model: nn.Module,  # noqa: ARG002
-        parameters: Parameters,
+        stacked: Parameters,
         data: Data,
-        samples: Tensor,
-        sizes: Tensor,
+        groups: Groups,
         task: Task,  # noqa: ARG002
-    ) -> Tensor:
-        """Return one model's mean loss on each client's data; see `Trainer`."""
-        counts, widest = sizes.numpy(), int(sizes.max())
+    ) -> tuple[Tensor, Tensor]:
+        """Return accuracy and mean loss on each group of samples; see `Trainer`."""
+        counts, widest = groups.sizes.numpy(), int(groups.sizes.max())
         place = np.arange(widest) < counts[:, None]
         batches = np.zeros((1, len(counts), widest), np.int64), counts[None]
-        batches[0][0, place] = samples.numpy()
-        stacked = {name: values.unsqueeze(0) for name, values in parameters.items()}
-        models = np.zeros(len(counts), np.int64)
-        losses, _ = self._run("measure", stacked, models, batches, data, {}, _NOTHING)
-        return torch.from_numpy(losses / counts)
+        batches[0][0, place] = groups.samples.numpy()
+        models = np.zeros_like(counts) if groups.model is None else groups.model.numpy()
+        losses, right = self._run("measure", stacked, models, batches, data, {}, _NOTHING)
+        return torch.from_numpy(right / counts), torch.from_numpy(losses / counts)
 
     def _run(
         self,

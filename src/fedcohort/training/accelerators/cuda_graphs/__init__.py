@@ -5,7 +5,7 @@ out on parallel streams, is recorded as one CUDA graph and replayed. Cost follow
 samples: a slot whose client is done takes the next one.
 """
 
-from fedcohort.training.batched import client_losses_batched
+from fedcohort.training.batched import measure_batched
 from fedcohort.training.modules import named_state
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
@@ -14,9 +14,10 @@ ANY_MODEL = True
 
 
 def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
-    """Take SGD in batches of models without buffers, dropout or frozen parameters, on a GPU."""
-    work = problem.work
-    if problem.device.type != "cuda" or problem.traits.draws:
+    """Take SGD in batches of models without BatchNorm, dropout or frozen parameters, on a GPU."""
+    work, traits = problem.work, problem.traits
+    # Batches are filled up with samples that do not count, which BatchNorm would count.
+    if problem.device.type != "cuda" or traits.draws or traits.mixes:
         return False
     if work.optimizer != "sgd" or work.batch_size is None:
         return False
@@ -31,4 +32,4 @@ def trainer(problem: LocalProblem, precision: str) -> Trainer:
     from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
 
     graphed = GraphedModels(problem.model, precision)
-    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, client_losses_batched)
+    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure_batched)

@@ -94,13 +94,13 @@ class GraphedModels:
         scores, losses = [], []
         for r in range(len(rows)):
             own = self._layout.views(rows[r].to(self._dtype))
-            counts, lost = [], []
+            judged, lost = [], []
             for x, y in zip(*(torch.split(d, _EVALUATED_AT_ONCE) for d in data), strict=True):
                 result = functional_call(model, own, (_as_input(x, self._dtype),))
                 outputs = output_of(result).float()
-                counts.append(task.counts(outputs, y))
+                judged.append(task.judge(outputs, y))
                 lost.append(task.losses(outputs, y).double().sum())
-            scores.append(task.score_of(torch.stack(counts).sum(0), samples))
+            scores.append(task.score_of(torch.cat(judged)))
             losses.append(torch.stack(lost).sum() / samples)
         return torch.stack(scores), torch.stack(losses)
 

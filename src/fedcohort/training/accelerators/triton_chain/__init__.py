@@ -4,7 +4,7 @@ import importlib.util
 
 import torch
 
-from fedcohort.training.batched import client_losses_batched
+from fedcohort.training.batched import measure_batched
 from fedcohort.training.layers import find_chain, read_chain
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
@@ -28,4 +28,4 @@ def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001
     from fedcohort.training.accelerators.triton_chain.models import FusedModels
 
     fused = FusedModels(read_chain(problem.model, problem.input_shape), torch.bfloat16)
-    return Trainer("Triton chain", fused.train, fused.evaluate, client_losses_batched)
+    return Trainer("Triton chain", fused.train, fused.evaluate, measure_batched)
