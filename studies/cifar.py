@@ -30,29 +30,22 @@ def rows_of(summaries: Sequence[Summary]) -> list[Row]:
     for summary in summaries:
         if summary.test is None:
             continue
-        row: Row = {"condition": summary.panel, "selector": summary.label}
-        row |= {"seeds": len(summary.seeds), "rounds": summary.rounds}
+        row: Row = {"skew": summary.config.skew, "cohort": summary.config.cohort}
+        row |= {"selector": summary.label, "seeds": len(summary.seeds), "rounds": summary.rounds}
+        curves = summary.evaluated_rounds, summary.test.seeds
         for target in TARGETS:
-            curves = summary.evaluated_rounds, summary.test.seeds
             interval = bootstrap_interval(*curves, target, rng=generator(0, "report bootstrap"))
-            row[f"rounds_to_{target:g}"] = rounds_to_target(*curves, target)
-            row[f"low_{target:g}"], row[f"high_{target:g}"] = interval.low, interval.high
+            ends = (rounds_to_target(*curves, target), interval.low, interval.high)
+            reached, low, high = (f">{summary.rounds}" if e is None else str(e) for e in ends)
+            row[f"to_{100 * target:.0f}"] = (
+                reached if low == reached else f"{reached} ({low}–{high})"
+            )
         last = summary.test.seeds[:, -10:].mean(axis=1)
-        row["final_test_accuracy"] = round(float(last.mean()), 4)
         error = last.std(ddof=1) / len(last) ** 0.5 if len(last) > 1 else float("nan")
-        row["final_half_width"] = round(1.96 * float(error), 4)
-        row["best_test_accuracy"] = round(float(summary.test.mean.max()), 4)
+        row["final"] = f"{last.mean():.3f} ± {1.96 * error:.3f}"
         row["gemd"] = None if summary.gemd is None else round(summary.gemd, 3)
         rows.append(row)
     return rows
-
-
-def _cell(row: Row, target: float) -> str:
-    def bound(value: int | None) -> str:
-        return f">{row['rounds']}" if value is None else str(value)
-
-    ends = f"{bound(row[f'low_{target:g}'])}–{bound(row[f'high_{target:g}'])}"
-    return f"{bound(row[f'rounds_to_{target:g}'])} ({ends})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,14 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = rows_of(summarise(store, None))
     if options.csv:
         write_csv(options.csv, rows)
-    heads = [f"rounds to {target:.0%}".replace("%", " %") for target in TARGETS]
-    print("| condition | selector |", " | ".join(heads), "| final test accuracy | GEMD | seeds |")
-    print("|---|---|" + "---|" * (len(heads) + 3))
+    print("|", " | ".join(rows[0]), "|")
+    print("|" + "---|" * len(rows[0]))
     for row in rows:
-        cells = " | ".join(_cell(row, target) for target in TARGETS)
-        final = f"{row['final_test_accuracy']:.3f} ± {row['final_half_width']:.3f}"
-        ends = f"{final} | {row['gemd']} | {row['seeds']}"
-        print(f"| {row['condition']} | `{row['selector']}` | {cells} | {ends} |")
+        print("|", " | ".join(str(value) for value in row.values()), "|")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from fedcohort.federation.dataset import INPUTS, TASKS, Dataset
 from fedcohort.federation.datasets import (
     DATASETS,
     NamedDataset,
-    check_task,
     fetch,
     has_own_clients,
     load_dataset,
@@ -39,7 +38,6 @@ __all__ = [
     "Progress",
     "Source",
     "build_federation",
-    "check_task",
     "fetch",
     "from_partitions",
     "has_own_clients",

@@ -81,9 +81,8 @@ def build_federation(
     dataset : Dataset
         What to divide.
     skew : str, optional
-        The kind of partition, as `parse_skew` reads it: ``"1"``, ``"0.8"``, ``"H"``, ``"iid"``,
-        ``"dirichlet:0.1"``, ``"shards:2"``, or ``"natural"`` for the data set's own clients, which
-        is also what it is if not given.
+        As `parse_skew` reads it: ``"1"``, ``"H"``, ``"iid"``, ``"dirichlet:0.1"``, ``"shards:2"``,
+        or ``"natural"``, the default, for the data set's own clients.
     clients : int, optional
         The number of clients C; needed unless the data set has its own.
     seed : int, default 0
@@ -99,8 +98,6 @@ def build_federation(
     ------
     PartitionError
         When the data cannot satisfy the request.
-    InvalidParameterError
-        When `skew` is none of the above.
 
     Examples
     --------
@@ -126,15 +123,8 @@ def build_federation(
     elif clients is None:
         raise PartitionError(f"Say over how many clients {dataset.name} is to be divided.")
     else:
-        partition = _divide(
-            _labels_to_divide(dataset, spec),
-            clients,
-            spec,
-            generator(seed, "partition"),
-            samples_per_client,
-            size_spread,
-            reuse,
-        )
+        labels, rng = _labels_to_divide(dataset, spec), generator(seed, "partition")
+        partition = _divide(labels, clients, spec, rng, samples_per_client, size_spread, reuse)
     return Federation(dataset, partition, _label_counts(dataset, partition))
 
 

@@ -57,13 +57,11 @@ def answer_queries(
     size : callable
         ``size(context)``: samples that this client holds.
     profile : callable, optional
-        ``profile(arrays, context)``: the client's profile [Q], with the model it is asked to
-        measure it with.
+        ``profile(arrays, context)``: the client's profile [Q], measured with the model `arrays`.
     loss : callable, optional
         ``loss(arrays, context)``: the mean loss of the model `arrays` on the client's data.
     label_counts : callable, optional
-        ``label_counts(context)``: samples of each class [N]; give it only if the client agrees
-        to reveal them.
+        ``label_counts(context)``: samples of each class [N], if the client may reveal them.
     clip, sigma : float
         Largest norm of the profile, and standard deviation of the Gaussian noise on it, before it
         leaves the client; see `fedcohort.flower.protected`. They promise no ε by themselves:
@@ -78,12 +76,9 @@ def answer_queries(
 
     Examples
     --------
-    >>> from flwr.clientapp import ClientApp
-    >>> app = ClientApp()
-    >>> answer_queries(app, size=lambda context: 120, profile=lambda arrays, context: [0.2, 0.8])
+    >>> answer_queries(ClientApp(), size=lambda context: 120, label_counts=lambda context: [60, 60])
     """
     check_protection(clip, sigma)
-
     noised = promise or (f"noise of {sigma:g} on norms up to {clip:g}" if sigma and clip else "")
     named = client_id or stable_id
 

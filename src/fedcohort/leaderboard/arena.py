@@ -97,6 +97,12 @@ class ArenaResults:
         All curves, by condition's title and selector.
     checks : tuple of MachineCheck
         Whether this machine repeats the published runs; empty if nothing ran.
+
+    Examples
+    --------
+    >>> from fedcohort import arena
+    >>> arena("dp3s", ["digits-1"]).pairs.columns[0]
+    'condition'
     """
 
     challenge: Challenge

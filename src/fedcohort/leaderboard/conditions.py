@@ -46,10 +46,10 @@ class Condition:
 
     def runs(self, selector: str, seeds: Iterable[int] | None = None) -> list[RunConfig]:
         """Return the runs of a selector in this condition; with all seeds if none are given."""
-        return [
-            dataclasses.replace(self.config, selector=selector, seed=seed)
-            for seed in (self.seeds if seeds is None else seeds)
-        ]
+        named = dataclasses.replace(self.config, selector=selector)
+        today = dataclasses.replace(named, selector_revision=named.make_selector().revision)
+        seeds = self.seeds if seeds is None else seeds
+        return [dataclasses.replace(today, seed=seed) for seed in seeds]
 
 
 def conditions_of(

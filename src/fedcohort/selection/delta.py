@@ -43,6 +43,11 @@ class Delta(Selector):
     least : float
         The share of an equal chance that every client keeps; it bounds the weights. 0 lets
         probabilities fall as the updates say.
+
+    Examples
+    --------
+    >>> len(Delta().fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     diversity: float = parameter(0.5, Interval(0, 1))

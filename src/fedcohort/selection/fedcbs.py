@@ -46,6 +46,13 @@ class FedCBS(Selector):
     ----------
     exploration : float
         The λ that clients chosen seldom gain by as first of a cohort; 0 leaves balance alone.
+
+    Examples
+    --------
+    >>> counts = np.repeat(np.eye(10), 2, axis=0)
+    >>> cohort = FedCBS().fit(label_counts=counts).select(10, rng=np.random.default_rng(0))
+    >>> len(cohort)
+    10
     """
 
     exploration: float = parameter(10.0, Interval(0))

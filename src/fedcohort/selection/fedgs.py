@@ -56,6 +56,12 @@ class FedGS(UpdateSelector):
         Similarities up to this are no edge.
     sigma2 : float
         The σ² of the lengths: the smaller, the shorter the way between similar clients.
+
+    Examples
+    --------
+    >>> selector = FedGS(features="labels").fit(label_counts=np.repeat(np.eye(10), 2, axis=0))
+    >>> len(selector.select(5, rng=np.random.default_rng(0)))
+    5
     """
 
     alpha: float = parameter(0.1, Interval(0))

@@ -47,6 +47,11 @@ class REFL(Selector):
         part in every round.
     period : int
         Rounds in a day; 1 leaves the hour out of the prediction.
+
+    Examples
+    --------
+    >>> len(REFL().fit(clients=100).select(10, rng=np.random.default_rng(0)))
+    10
     """
 
     hold_off: int = parameter(5, Interval(1, integral=True))

@@ -7,13 +7,8 @@ from typing import Any
 from torch import nn
 
 from fedcohort.errors import CohortSizeError, InvalidParameterError
-from fedcohort.federation import (
-    Dataset,
-    Federation,
-    build_federation,
-    check_task,
-    load_dataset,
-)
+from fedcohort.federation import Dataset, Federation, build_federation, load_dataset
+from fedcohort.federation.datasets import check_task
 from fedcohort.randomness import derived_seed
 from fedcohort.selection import Selector
 from fedcohort.simulation.config import SETTINGS, RunConfig

@@ -69,10 +69,6 @@ def partition_by_skew(
     reuse : bool, default False
         Whether a class that runs out may be drawn from again.
 
-    Returns
-    -------
-    Partition
-
     Raises
     ------
     PartitionError
@@ -80,9 +76,8 @@ def partition_by_skew(
 
     Examples
     --------
-    >>> parts = partition_by_skew(np.arange(100) % 10, 20, 1.0, rng=np.random.default_rng(0))
-    >>> parts.sizes[:3]
-    array([5, 5, 5])
+    >>> len(partition_by_skew(np.arange(100) % 10, 20, 1.0, rng=np.random.default_rng(0)))
+    20
     """
     skew = check_skew(skew)
     pools = ClassPools.of(labels)
