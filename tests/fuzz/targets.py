@@ -20,6 +20,7 @@ import numpy as np
 from damage import kernel_caches, references, stores
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
+from sites import jobs, site_replies
 
 from fedcohort import list_selectors, make_selector
 from fedcohort.adapters.checkpoint import Checkpoint
@@ -514,6 +515,8 @@ TARGETS = {
         federation_files,
         checkpoints,
         replies,
+        site_replies,
+        jobs,
         stores,
         kernel_caches,
         references,

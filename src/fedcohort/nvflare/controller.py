@@ -27,6 +27,7 @@ from fedcohort.nvflare.messages import (
     LOSS_TASK,
     PROFILE_TASK,
     Params,
+    like,
     query,
     read_change,
     read_introduction,
@@ -428,7 +429,7 @@ class CohortSelection:
         admission.lengths = {needs[n]: int(length) for n, length in saved.parts["lengths"].items()}
         self._first_model = saved.first_model
         self.model.params = {
-            name: _like(self._params[name], values) for name, values in saved.model.items()
+            name: like(self._params[name], values) for name, values in saved.model.items()
         }
         self._params = self.model.params
         end = self.start_round + self.num_rounds
@@ -439,12 +440,3 @@ class CohortSelection:
 
 class CohortFedAvg(CohortSelection, FedAvg):  # type: ignore[misc]
     """NVFlare's FedAvg whose cohorts a selector chooses; parameters of both."""
-
-
-def _like(original: Any, values: NDArray[Any]) -> Any:
-    """Return saved values as the array or tensor that the job exchanges."""
-    if isinstance(original, np.ndarray):
-        return values
-    import torch
-
-    return torch.as_tensor(values)
