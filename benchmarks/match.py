@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from markdown import table
 
-from fedcohort import make_selector
+from fedcohort import Match, make_selector
 from fedcohort.metrics import gemd, participation_variation
 from fedcohort.profiles.fc1 import find_layer
-from fedcohort.selection import Need, match
+from fedcohort.selection import Need, coordinates
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.device_data import load_device_data
 from fedcohort.simulation.materials import Materials
@@ -134,16 +134,16 @@ def ablations(names):
 
 def ridges(settings, header):
     """Vary how many directions count: a ridge of 0 whitens all 64, a large one only a few."""
-    usual, rows = match._RIDGE, []
+    usual, rows = coordinates._RIDGE, []
     for ridge in (0.0, 0.3, 1.0, usual, 10.0, 100.0):
-        match._RIDGE = ridge
+        coordinates._RIDGE = ridge
         found = [measure(n, s, ("match", {}), draws=50, **o)[0] for n, s, o in settings]
         rows.append([f"{ridge:g}", *found])
-    match._RIDGE = usual
+    coordinates._RIDGE = usual
     table("the ridge, in units of λ_2k", ["ridge", *header], rows)
 
 
-class Herding(match.Match):
+class Herding(Match):
     """Carries a share of past cohorts' residuals into the next choice; tried, and not kept."""
 
     share = 0.0

@@ -82,7 +82,7 @@ def some_selector(reader):
         if reader.flag():
             options["weights"] = "unbiased"
     if name == "match" and reader.flag():
-        options["evenness"] = reader.choice(("uniform", "strict", "free"))
+        options["evenness"] = reader.choice(("samples", "clients", "strict", "free"))
         options["weights"] = reader.choice(("size", "matched"))
     return make_selector(name, **options)
 

@@ -64,6 +64,12 @@ def test_a_selector_of_ones_own_is_compared_with_the_others():
     assert len({panel for panel, _ in names([BASE, own])}) == 1
 
 
+def test_two_revisions_of_a_rule_are_told_apart_where_both_were_run():
+    new = dataclasses.replace(BASE, selector_revision=2)
+    assert [label for _, label in names([BASE, new])] == ["dp3s", "dp3s · revision 2"]
+    assert [label for _, label in names([new])] == ["dp3s"]
+
+
 def test_titles():
     assert panel_title("fashion-mnist", "H") == "Fashion-MNIST, ξ = H"
     assert panel_title("digits", "dirichlet:0.1") == "Digits, Dirichlet(0.1)"

@@ -86,7 +86,7 @@ def test_small_noisy_clients_are_matched_better_with_the_ridge_than_without():
     scores = []
     for ridge in (3.0, 0.0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fedcohort.selection.match._RIDGE", ridge)
+            patch.setattr("fedcohort.selection.coordinates._RIDGE", ridge)
             selector = make_selector("match").fit(profiles)
             rng = np.random.default_rng(0)
             found = [gemd(counts, selector.select(10, rng=rng).ids) for _ in range(60)]

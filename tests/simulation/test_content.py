@@ -7,7 +7,7 @@ import pytest
 from running import run
 
 from fedcohort.federation import load_dataset
-from fedcohort.selection import Cohort, Selector
+from fedcohort.selection import Cohort, FedAvg, Selector
 from fedcohort.selection.registry import _registered, register
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation import content as content_module
@@ -158,6 +158,18 @@ def test_the_code_of_a_selector_of_ones_own_is_part_of_the_key(digits, monkeypat
         assert completed(config, digits).key != before.key
     finally:
         del _registered["own-rule"]
+
+
+def test_a_rule_that_was_revised_is_another(digits, monkeypatch):
+    config = RunConfig(selector="fedavg")
+    before = completed(config, digits)
+    assert before.key == config.key, "the first revision has the key of the name"
+    monkeypatch.setattr(FedAvg, "revision", 2)
+    after = completed(config, digits)
+    assert after.selector_revision == 2
+    assert after.key != before.key
+    assert after.federation_key == before.federation_key
+    assert completed(RunConfig(selector="ward"), digits).selector_revision == 1
 
 
 def test_replaced_data_are_trained_anew(tmp_path):

@@ -99,10 +99,14 @@ class Selector(ABC):
     `observe` hears what came of it. `state` and `restore` save all of it and bring it back.
 
     A subclass declares `needs` (and, in `asks_newcomers`, the one that every client must have told
-    before it can choose) and writes `_choose`; its parameters are dataclass fields.
+    before it can choose) and writes `_choose`; its parameters are dataclass fields. Where a later
+    version of the same rule chooses other cohorts it counts up `revision` (of those objects alone
+    whose parameters are concerned), so that runs of the old one in a store are not taken for runs
+    of the new one.
     """
 
     name: ClassVar[str]
+    revision: ClassVar[int] = 1
     needs: ClassVar[frozenset[Need]] = frozenset()
     repeats: ClassVar[bool] = False
     asks_newcomers: ClassVar[Need | None] = None

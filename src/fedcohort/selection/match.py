@@ -10,7 +10,9 @@ coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening wh
 ridge ρ and leaves out what lies below it, which is noise of small clients, or more than k clients
 could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on). Start from a uniform random cohort; visit its
 places in random order and put into each the candidate that brings ‖Σ n_c z_c / Σ n_c‖ lowest, both
-over the cohort, until no single exchange helps noticeably. Weights n_c / Σ n_c.
+over the cohort, until no single exchange helps noticeably. Weights near n_c / Σ n_c that bring
+the mean profile closer still. Whoever has had much more than its share of all weights so far is
+not a candidate, so that every sample has the same say in the long run.
 """
 
 import dataclasses
@@ -18,36 +20,31 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 
 from fedcohort.parameters import OneOf, parameter
-from fedcohort.randomness import generator
 from fedcohort.selection.base import Cohort, Floats, Need, Outcome
+from fedcohort.selection.coordinates import Basis
 from fedcohort.selection.guard import ProfileSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
-# Directions that are kept at most, and clients that they are sought among at most.
-_DIRECTIONS = 64
-_SAMPLED_CLIENTS = 20_000
-# The ridge, in units of the variance of direction 2k (of 32, for large cohorts).
-_RIDGE = 3.0
 # Candidates of one draw: enough that more do not lower GEMD, whatever the population.
 _CANDIDATES = 2000
 _CANDIDATES_PER_PLACE = 4
 # Exchanges that gain less than this share are rounding, and passes that do are not worth another.
 _GAIN = 1e-9
 _GAIN_PER_PASS = 1e-2
-# Rounds that a client may lead by, in standard deviations of uniform sampling.
+# How far a client may be ahead of its due, in standard deviations of uniform sampling.
 _LEAD = 0.5
-# Coordinates whose squares can still be summed.
-_LARGEST = 1e100
-# No client gets more than this many times its share of the data.
+# Below this share of the largest coordinate squared, noise is taken to be rounding.
+_LEAST_NOISE = 1e-6
+# No client gets more than this many times its share of the cohort's data.
 _LARGEST_WEIGHT = 2.0
 
 _PROJECTED = "projected"
-_ROUNDS = "rounds"
+# What each client has had, and what of that in its last cohort: weights or rounds.
+_HAD, _LAST = "had", "last"
 
 
 @register("match")
@@ -57,68 +54,91 @@ class Match(ProfileSelector):
 
     Parameters
     ----------
-    evenness : {"uniform", "strict", "free"}
-        How evenly clients take part. ``uniform``: nobody is chosen whose rounds exceed the mean by
-        more than uniform sampling would let many do. ``strict``: every client once before any
-        twice, and so on. ``free``: whoever matches best.
-    weights : {"size", "matched"}
-        n_c / Σ n_c, or weights of at most twice that which bring the cohort's profile closer still.
+    evenness : {"samples", "clients", "strict", "free"}
+        How evenly the data are used. ``samples``: every sample should have had the same say, so a
+        client's due is its share of the data, and what it has had the sum of its weights; nobody
+        is chosen who is ahead of that by more than uniform sampling would let many be.
+        ``clients``: the same with rounds, of which every client is due as many. ``strict``: every
+        client once before any twice, and so on. ``free``: whoever matches best.
+    weights : {"matched", "size"}
+        Weights of at most twice n_c / Σ n_c that bring the cohort's profile closer still, as far
+        as the profiles' noise allows to tell; or n_c / Σ n_c.
     search : {"swap", "greedy", "best-of-100"}
         How a cohort is sought; all but ``swap`` are baselines.
     whiten : bool
         False compares plain profiles, as a baseline.
     """
 
-    evenness: str = parameter("uniform", OneOf("uniform", "strict", "free"))
-    weights: str = parameter("size", OneOf("size", "matched"))
+    evenness: str = parameter("samples", OneOf("samples", "clients", "strict", "free"))
+    weights: str = parameter("matched", OneOf("matched", "size"))
     search: str = parameter("swap", OneOf("swap", "greedy", "best-of-100"))
     whiten: bool = parameter(True, OneOf(False, True))
 
+    revision = 2
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._basis: _Basis | None = None
+        self._basis: Basis | None = None
         self._mean: Floats | None = None
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
-        self._roster.define(_ROUNDS, 0.0)
+        self._roster.define(_HAD, 0.0)
+        self._roster.define(_LAST, 0.0)
         if self.evenness == "strict":
             fixed, free = self._whose_turn(k, rows)
         else:
             fixed, free = np.empty(0, np.intp), rows
+        rate = self._roster[_HAD][rows].sum() / self._claims(rows).sum()
         most = max(_CANDIDATES, _CANDIDATES_PER_PLACE * k)
         if len(free) > most:
             free = np.sort(rng.choice(free, most, replace=False, shuffle=False))
-        if self.evenness == "uniform":
-            free = self._not_ahead(k, free)
+        if self.evenness in ("samples", "clients"):
+            free = self._not_ahead(k, free, rate)
         pool = np.concatenate([fixed, free])
         points, sizes = self._coordinates(pool, k), self._roster["size"][pool]
-        chosen = _SEARCHES[self.search](points * sizes[:, None], sizes, k, len(fixed), rng)
-        self._count(pool[chosen], +1)
-        if self.weights == "size":
-            return self._cohort(pool[chosen])
-        return self._cohort(pool[chosen], _matched_weights(points[chosen], sizes[chosen]))
+        places = _SEARCHES[self.search](points * sizes[:, None], sizes, k, len(fixed), rng)
+        chosen, shares = pool[places], sizes[places] / sizes[places].sum()
+        if self.weights == "matched" and self._basis is not None:
+            noise = self._basis.noise(k, self.whiten) * self._roster["size"].mean() / sizes[places]
+            shares = _matched_weights(points[places], shares, noise)
+        given = k * shares if self.evenness == "samples" else np.ones(k)
+        self._roster.put(_LAST, chosen, given)
+        self._roster.put(_HAD, chosen, self._roster[_HAD][chosen] + given)
+        return self._cohort(chosen, shares)
+
+    def _claims(self, rows: Rows) -> Floats:
+        """Return what the dues [m] of clients are in proportion to."""
+        return self._roster["size"][rows] if self.evenness == "samples" else np.ones(len(rows))
 
     def _whose_turn(self, k: int, rows: Rows) -> tuple[Rows, Rows]:
         """Return who must be chosen and who may be, so that nobody trains twice before the last."""
-        rounds = self._roster[_ROUNDS][rows]
+        rounds = self._roster[_HAD][rows]
         turn = np.partition(rounds, k - 1)[k - 1]
         return rows[rounds < turn], rows[rounds == turn]
 
-    def _not_ahead(self, k: int, rows: Rows) -> Rows:
-        """Return those of `rows`, at least k, that were not chosen far more often than most."""
-        rounds, mean = self._roster[_ROUNDS][rows], self._roster[_ROUNDS].mean()
-        turn = np.partition(rounds, k - 1)[k - 1]
-        level: NDArray[np.bool_] = rounds <= max(turn, mean + _LEAD * np.sqrt(mean))
+    def _not_ahead(self, k: int, rows: Rows, rate: float) -> Rows:
+        """Return those of `rows`, at least k, that are not far ahead of their due.
+
+        `rate` is what those who are there now have had for each unit of their claims, so that
+        clients that are away neither wait for the others nor hold them back.
+        """
+        due = rate * self._claims(rows)
+        ahead = self._roster[_HAD][rows] - due - _LEAD * np.sqrt(due)
+        level: NDArray[np.bool_] = ahead <= max(0.0, np.partition(ahead, k - 1)[k - 1])
         return rows[level]
 
     def observe(self, outcome: Outcome) -> None:
-        """Give their turn back to clients that were chosen but did not train."""
+        """Take back what clients had that did not train; in weights, the others share it."""
         super().observe(outcome)
-        self._roster.define(_ROUNDS, 0.0)
-        self._count(self._roster.rows(outcome.ids[~outcome.trained]), -1)
-
-    def _count(self, rows: Rows, change: int) -> None:
-        self._roster.put(_ROUNDS, rows, np.maximum(self._roster[_ROUNDS][rows] + change, 0))
+        if _LAST not in self._roster or outcome.trained.all():
+            return
+        rows = self._roster.rows(outcome.ids)
+        given = self._roster[_LAST][rows]
+        kept = np.where(outcome.trained, given, 0.0)
+        if self.evenness == "samples" and kept.any():
+            kept *= given.sum() / kept.sum()
+        self._roster.put(_HAD, rows, np.maximum(self._roster[_HAD][rows] + kept - given, 0.0))
+        self._roster.put(_LAST, rows, kept)
 
     def describe(self) -> dict[str, Any]:
         """Say how many directions of the profiles are compared."""
@@ -137,13 +157,13 @@ class Match(ProfileSelector):
         centred = projected[rows] - self._mean
         return centred * basis.scales(k) if self.whiten else centred
 
-    def _fitted_basis(self, everyone: Rows | None) -> "_Basis":
+    def _fitted_basis(self, everyone: Rows | None) -> Basis:
         """Keep the directions until more clients came or changed than they were found among."""
         if self._basis is None or self._basis.changed > self._basis.clients:
             profiles, sizes = self._roster[Need.PROFILE.value], self._roster["size"]
             if everyone is not None:
                 profiles, sizes = profiles[everyone], sizes[everyone]
-            self._basis = _Basis.fit(profiles, sizes)
+            self._basis = Basis.fit(profiles, sizes)
             self._roster.drop(_PROJECTED)
             self._roster.define(_PROJECTED, 0.0, (len(self._basis.variances),))
             self._project(np.arange(len(self._roster)))
@@ -162,6 +182,12 @@ class Match(ProfileSelector):
     def _joined(self, rows: Rows) -> None:
         super()._joined(rows)
         self._project(rows)
+        if _HAD in self._roster and self.evenness != "strict":
+            # Newcomers are owed nothing for the rounds before they came.
+            before = np.arange(len(self._roster) - len(rows))
+            claims = self._claims(before).sum() or 1.0
+            rate = self._roster[_HAD][before].sum() / claims
+            self._roster.put(_HAD, rows, rate * self._claims(rows))
 
     def _told(self, need: Need, rows: Rows) -> None:
         super()._told(need, rows)
@@ -188,7 +214,7 @@ class Match(ProfileSelector):
         """Continue with the same clients and the same directions."""
         super().restore(state)
         if "basis.centre" in state:
-            self._basis = _Basis(
+            self._basis = Basis(
                 unit=float(state["basis.unit"]),
                 centre=state["basis.centre"],
                 directions=state["basis.directions"],
@@ -196,73 +222,6 @@ class Match(ProfileSelector):
                 clients=int(state["basis.clients"]),
                 changed=int(state["basis.changed"]),
             )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Basis:
-    """Principal directions of a population's profiles.
-
-    Attributes
-    ----------
-    unit : float
-        What profiles are divided by first, so that huge and tiny ones can be squared.
-    centre : float64 [Q]
-        What is subtracted then.
-    directions : float64 [r, Q]
-        Orthonormal rows.
-    variances : float64 [r]
-        Variances along them, in descending order.
-    clients, changed : int
-        Clients at the fit, and how many came or changed since.
-    """
-
-    unit: float
-    centre: Floats
-    directions: Floats
-    variances: Floats
-    clients: int
-    changed: int = 0
-
-    @classmethod
-    def fit(cls, profiles: NDArray[Any], sizes: Floats) -> "_Basis":
-        """Find the directions among all clients, or a fixed sample of a large population."""
-        rows = np.arange(len(profiles))
-        if len(rows) > _SAMPLED_CLIENTS:
-            draw = generator(0, "match directions").choice(len(rows), _SAMPLED_CLIENTS, False)
-            rows = np.sort(draw)
-        share = sizes[rows] / sizes[rows].sum()
-        sample = profiles[rows].astype(np.float64)
-        unit = float(np.abs(sample).max()) or 1.0
-        sample /= unit
-        centre = share @ sample
-        sample = (sample - centre) * np.sqrt(share)[:, None]
-        wide = sample.shape[1] > sample.shape[0]
-        gram = sample @ sample.T if wide else sample.T @ sample
-        count = min(_DIRECTIONS, len(gram))
-        values, vectors = scipy.linalg.eigh(
-            gram, subset_by_index=[len(gram) - count, len(gram) - 1]
-        )
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
-        keep = values > 1e-12 * max(values[0], 1e-300)
-        values, vectors = values[keep], vectors[keep]
-        if wide:
-            vectors = (vectors @ sample) / np.sqrt(values)[:, None]
-        return cls(unit, centre, vectors, values, len(profiles))
-
-    def project(self, profiles: NDArray[Any]) -> Floats:
-        """Return the coordinates [m, r] of profiles [m, Q] along the directions."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            projected = (profiles / self.unit - self.centre) @ self.directions.T
-        # Whoever is so far outside may be anywhere out there.
-        far: Floats = np.nan_to_num(projected, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
-        return np.clip(far, -_LARGEST, _LARGEST)
-
-    def scales(self, k: int) -> Floats:
-        """Return √λ / (λ + ρ) for each direction."""
-        place = min(2 * k, _DIRECTIONS // 2)
-        floor = self.variances[place] if place < len(self.variances) else 0.0
-        scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * floor)
-        return scales
 
 
 def _swap(
@@ -342,16 +301,38 @@ def _random_cohort(m: int, k: int, fixed: int, rng: np.random.Generator) -> NDAr
     return np.concatenate([np.arange(fixed), drawn])
 
 
-def _matched_weights(points: Floats, sizes: Floats) -> Floats:
-    """Return weights [k] near the clients' shares that bring Σ w_c z_c closer to 0."""
-    share = sizes / sizes.sum()
-    spread = np.linalg.norm(points, axis=1).max() or 1.0
-    # Least squares on: the mean profile, the sum 1 (firmly), and staying near the shares (weakly).
-    rows = np.concatenate(
-        [points.T / spread, 1e3 * np.ones((1, len(share))), 0.1 * np.eye(len(share))]
-    )
-    goal = np.concatenate([np.zeros(points.shape[1]), [1e3], 0.1 * share])
-    bounds = (0, np.minimum(_LARGEST_WEIGHT * share, 1 + 1e-9))
-    found = scipy.optimize.lsq_linear(rows, goal, bounds=bounds)
-    weights: Floats = found.x / found.x.sum()
-    return weights
+def _matched_weights(points: Floats, shares: Floats, noise: Floats) -> Floats:
+    """Return weights [k] near the clients' shares that bring Σ w_c z_c closer to 0.
+
+    They minimise ‖Σ w_c z_c‖² + Σ noise_c (w_c − share_c)², sum to 1, and lie between 0 and twice
+    the shares: whoever would leave these bounds is put on them for good, and the rest solved again.
+
+    Parameters
+    ----------
+    points : float64 [k, r]
+        z_c.
+    shares : float64 [k]
+        n_c / Σ n_c.
+    noise : float64 [k]
+        Variance of ‖z_c‖ that is a matter of chance.
+    """
+    spread = float(np.abs(points).max(initial=0.0)) or 1.0
+    points, noise = points / spread, np.maximum(noise / spread**2, _LEAST_NOISE)
+    weights, free = shares.copy(), np.ones(len(shares), bool)
+    highest = np.minimum(_LARGEST_WEIGHT * shares, 1.0)
+    while free.any():
+        start = np.where(free, shares, weights)
+        own, count = points[free], int(free.sum())
+        # Lagrange's conditions: the change of each free weight, and one multiplier for their sum.
+        system = np.ones((count + 1, count + 1))
+        system[:count, :count] = own @ own.T + np.diag(noise[free])
+        system[count, count] = 0.0
+        goal = np.append(-own @ (start @ points), 1 - start.sum())
+        weights[free] = shares[free] + np.linalg.solve(system, goal)[:count]
+        outside = free & ((weights < 0) | (weights > highest))
+        weights = np.clip(weights, 0.0, highest)
+        if not outside.any():
+            break
+        free &= ~outside
+    total: float = weights.sum()
+    return weights / total

@@ -480,6 +480,16 @@ class RunConfig:
         words="content {:.6}",
         compared=True,
     )
+    selector_revision: int = setting(
+        1,
+        _POSITIVE,
+        help="Revision of the selector: which version of its rule made the cohorts.",
+        group=None,
+        lockstep=False,
+        federation=False,
+        words="revision {}",
+        compared=True,
+    )
 
     def __post_init__(self) -> None:
         for name, declared in SETTINGS.items():

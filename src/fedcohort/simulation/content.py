@@ -2,7 +2,8 @@
 
 The arrays of a user's own data, an availability trace, and the code of a user's own model or
 selector can change while their names stay. Their digests enter the configuration, and with it the
-run's key. Built-in data, models and selectors add nothing: their keys are those of the names.
+run's key. Built-in data, models and selectors add nothing: their keys are those of the names, and
+of the revision of a selector whose rule has changed.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +36,18 @@ _data_digests: weakref.WeakKeyDictionary[Dataset, str] = weakref.WeakKeyDictiona
 
 def with_content(study: Study, materials: Materials) -> Study:
     """Return a study whose runs also say what the names in them stand for."""
-    known: dict[tuple[str, ...], tuple[str, str]] = {}
+    known: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def complete(config: RunConfig) -> RunConfig:
         names = config.dataset, config.model, config.availability, config.selector
         if names not in known:
-            known[names] = _shaping_content(config, materials), _choosing_content(config)
-        shaping, choosing = known[names]
-        if not (shaping or choosing):
-            return config
-        return dataclasses.replace(config, content=shaping, selection_content=choosing)
+            known[names] = {
+                "content": _shaping_content(config, materials),
+                "selection_content": _choosing_content(config),
+                "selector_revision": config.make_selector().revision,
+            }
+        said = {name: new for name, new in known[names].items() if new != getattr(config, name)}
+        return dataclasses.replace(config, **said) if said else config
 
     parts = (
         dataclasses.replace(part, configs=tuple(map(complete, part.configs)))
