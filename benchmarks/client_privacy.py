@@ -97,7 +97,8 @@ def rounds(quick):
     runs = [
         RunConfig(
             dataset="digits",
-            rounds=20 if quick else 200,
+            lr=0.5,
+            rounds=20 if quick else 100,
             selector=selector,
             seed=seed,
             **({} if e is None else {"profile_epsilon": e, "profile_protects": "client"}),
