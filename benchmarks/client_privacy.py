@@ -122,10 +122,10 @@ def rounds(quick):
     ]
 
 
-def shown(value):
-    if value is None:
-        return "no noise"
-    return f"{value:.3f}" if isinstance(value, float) and value < 1 else f"{value}"
+def shown(column, value):
+    if column == "epsilon":
+        return "no noise" if value is None else f"{value:g}"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def main():
@@ -145,7 +145,7 @@ def main():
     results = {}
     for name in [options.part] if options.part else parts:
         results[name] = parts[name]()
-        cells = [{k: shown(v) for k, v in row.items()} for row in results[name]]
+        cells = [{k: shown(k, v) for k, v in row.items()} for row in results[name]]
         table(name, list(cells[0]), [list(row.values()) for row in cells])
         if not options.quick:
             path = RESULTS / f"privacy-{name}.csv"
