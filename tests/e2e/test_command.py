@@ -179,7 +179,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_one_sentence_and_exit_code_2(case, fedcohort, tmp_path):
+def test_wrong_input_is_one_sentence_and_exit_code_2(case, warm_fedcohort, tmp_path):
     (tmp_path / "file").write_text("in the way")
     _npz(tmp_path / "good.npz")
     _npz(tmp_path / "nan.npz", x=np.where(np.arange(6)[:, None] == 2, np.nan, 1.0) * np.ones(4))
@@ -190,7 +190,7 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(case, fedcohort, tmp_path):
     np.save(tmp_path / "bad.npy", np.array([[1.0], [np.nan], [2.0]]))
     before = sorted(tmp_path.rglob("*"))
     arguments, complaint = WRONG[case]
-    done = fedcohort(*arguments)
+    done = warm_fedcohort(*arguments)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
