@@ -3,7 +3,8 @@
     python studies/cifar.py DIR [--csv FILE]
 
 Prints a Markdown table: rounds of the mean curve, with 95 % bootstrap intervals over the seeds,
-the final test accuracy and the mean GEMD of the cohorts.
+the test accuracy of the last ten evaluations (mean over the seeds, and 1.96 standard errors) and
+the mean GEMD of the cohorts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def rows_of(summaries: Sequence[Summary]) -> list[Row]:
             interval = bootstrap_interval(*curves, target, rng=generator(0, "report bootstrap"))
             row[f"rounds_to_{target:g}"] = rounds_to_target(*curves, target)
             row[f"low_{target:g}"], row[f"high_{target:g}"] = interval.low, interval.high
-        row["final_test_accuracy"] = round(float(summary.test.mean[-1]), 4)
+        last = summary.test.seeds[:, -10:].mean(axis=1)
+        row["final_test_accuracy"] = round(float(last.mean()), 4)
+        error = last.std(ddof=1) / len(last) ** 0.5 if len(last) > 1 else float("nan")
+        row["final_half_width"] = round(1.96 * float(error), 4)
         row["best_test_accuracy"] = round(float(summary.test.mean.max()), 4)
         row["gemd"] = None if summary.gemd is None else round(summary.gemd, 3)
         rows.append(row)
@@ -62,12 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.csv:
         write_csv(options.csv, rows)
     heads = [f"rounds to {target:.0%}".replace("%", " %") for target in TARGETS]
-    print("| condition | selector |", " | ".join(heads), "| final test accuracy | GEMD |")
-    print("|---|---|" + "---|" * (len(heads) + 2))
+    print("| condition | selector |", " | ".join(heads), "| final test accuracy | GEMD | seeds |")
+    print("|---|---|" + "---|" * (len(heads) + 3))
     for row in rows:
         cells = " | ".join(_cell(row, target) for target in TARGETS)
-        final, gemd = row["final_test_accuracy"], row["gemd"]
-        print(f"| {row['condition']} | `{row['selector']}` | {cells} | {final:.3f} | {gemd} |")
+        final = f"{row['final_test_accuracy']:.3f} ± {row['final_half_width']:.3f}"
+        ends = f"{final} | {row['gemd']} | {row['seeds']}"
+        print(f"| {row['condition']} | `{row['selector']}` | {cells} | {ends} |")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_participation_is_as_even_as_uniform_sampling_and_strictly_even_on_reque
     for rounds in (1, 5, 3):
         _counts_after(strict, rounds, 100)
     # 9 rounds of 10: 90 of 100 clients once, none twice.
-    rounds = strict.state()["client.rounds"]
+    rounds = strict.state()["client.had"]
     assert sorted(rounds.tolist()) == [0] * 10 + [1] * 90
 
 
@@ -134,12 +134,115 @@ def test_matched_weights_come_closer_stay_positive_and_are_capped():
     rng = np.random.default_rng(0)
     for _ in range(20):
         points, sizes = rng.normal(size=(8, 4)), rng.integers(5, 50, 8).astype(float)
-        share = sizes / sizes.sum()
-        weights = _matched_weights(points, sizes)
+        share, noise = sizes / sizes.sum(), 0.5 / sizes
+        weights = _matched_weights(points, share, noise)
         assert weights.sum() == pytest.approx(1)
         assert (weights >= 0).all()
         assert (weights <= 2.02 * share).all()
         assert np.linalg.norm(weights @ points) < np.linalg.norm(share @ points)
+
+
+def test_matched_weights_are_the_constrained_least_squares_where_no_bound_is_met():
+    rng = np.random.default_rng(1)
+    points, share = 0.05 * rng.normal(size=(6, 3)) + 0.1, np.full(6, 1 / 6)
+    noise = np.linspace(0.2, 1.0, 6)
+    weights = _matched_weights(points, share, noise)
+    # Lagrange: the gradients of the objective are the same for all clients.
+    gradient = points @ (weights @ points) + noise * (weights - share)
+    assert gradient == pytest.approx(np.full(6, gradient.mean()), abs=1e-9)
+    assert weights.sum() == pytest.approx(1)
+    assert np.abs(weights - share).max() > 1e-4
+
+
+def test_noise_keeps_weights_at_the_shares():
+    points = np.random.default_rng(2).normal(size=(5, 3))
+    share = np.array([0.1, 0.2, 0.3, 0.2, 0.2])
+    assert _matched_weights(points, share, np.full(5, 1e9)) == pytest.approx(share, abs=1e-6)
+
+
+def _unequal_clients(clients=60, kinds=6, seed=0):
+    """Clients of one kind each and of very unequal sizes: profiles, sizes and label counts."""
+    rng = np.random.default_rng(seed)
+    sizes = np.ceil(rng.lognormal(4, 1, clients))
+    kind = np.arange(clients) % kinds
+    profiles = (
+        np.eye(kinds)[kind] + 0.3 * rng.normal(size=(clients, kinds)) / np.sqrt(sizes)[:, None]
+    )
+    return profiles, sizes, np.eye(kinds)[kind] * sizes[:, None]
+
+
+def _says_and_distance(evenness, rounds=150):
+    """Return the spread of what a sample had, and the mean distance of cohorts' mixtures."""
+    profiles, sizes, counts = _unequal_clients()
+    selector = make_selector("match", evenness=evenness).fit(profiles, sizes=sizes)
+    rng = np.random.default_rng(0)
+    said, apart = np.zeros(len(sizes)), []
+    for _ in range(rounds):
+        cohort = selector.select(10, rng=rng)
+        said[cohort.ids] += cohort.weights
+        mixture = cohort.weights @ (counts[cohort.ids] / sizes[cohort.ids, None])
+        apart.append(np.abs(mixture - counts.sum(0) / counts.sum()).sum())
+    share = sizes / sizes.sum()
+    per_sample = said / said.sum() / share
+    return np.sqrt(share @ (per_sample - 1) ** 2), np.mean(apart)
+
+
+def test_samples_have_an_even_say_and_cohorts_are_closer_than_with_even_rounds():
+    even_say, near = _says_and_distance("samples")
+    even_rounds, far = _says_and_distance("clients")
+    free, nearest = _says_and_distance("free")
+    assert even_say < 0.5 * min(even_rounds, free)
+    assert nearest <= near < 0.8 * far
+
+
+def test_with_equal_clients_an_even_say_is_even_rounds():
+    profiles, _ = _two_class_clients()
+    by_samples = make_selector("match", evenness="samples", weights="size").fit(profiles)
+    by_clients = make_selector("match", evenness="clients", weights="size").fit(profiles)
+    for seed in range(40):
+        rng = [np.random.default_rng(seed) for _ in range(2)]
+        one, two = by_samples.select(10, rng=rng[0]), by_clients.select(10, rng=rng[1])
+        assert one.ids.tolist() == two.ids.tolist()
+
+
+def test_newcomers_are_owed_nothing_for_the_rounds_before_they_came():
+    profiles, sizes, _ = _unequal_clients()
+    selector = make_selector("match").fit(profiles[:50], sizes=sizes[:50])
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        selector.select(10, rng=rng)
+    selector.join(np.arange(50, 60), profiles[50:], sizes=sizes[50:])
+    chosen = np.concatenate([selector.select(10, rng=rng).ids for _ in range(20)])
+    # A sixth of the clients: 33 of 200 places if nobody were preferred.
+    assert 10 < (chosen >= 50).sum() < 70
+
+
+def test_clients_that_are_away_do_not_hold_the_others_back():
+    profiles, sizes, counts = _unequal_clients(clients=120)
+    everyone = counts.sum(0) / counts.sum()
+    apart = {}
+    for name in ("match", "fedavg"):
+        selector = make_selector(name).fit(profiles, sizes=sizes)
+        rng, found = np.random.default_rng(0), []
+        for _ in range(150):
+            cohort = selector.select(10, np.arange(60), rng=rng)
+            mixture = cohort.weights @ (counts[cohort.ids] / sizes[cohort.ids, None])
+            found.append(np.abs(mixture - everyone).sum())
+        apart[name] = np.mean(found[-60:])
+    # Were dues counted among all 120, the sixty would be ahead of them soon: 0.75 of fedavg's.
+    assert apart["match"] < 0.35 * apart["fedavg"]
+
+
+def test_the_say_of_those_who_fail_goes_to_those_who_train():
+    profiles, sizes, _ = _unequal_clients()
+    selector = make_selector("match").fit(profiles, sizes=sizes)
+    cohort = selector.select(10, rng=np.random.default_rng(0))
+    trained = np.arange(10) % 3 > 0
+    selector.observe(Outcome(cohort.ids, trained))
+    had = selector.state()["client.had"]
+    kept = cohort.weights * trained
+    assert had[cohort.ids] == pytest.approx(10 * kept / kept.sum())
+    assert had.sum() == pytest.approx(10)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])

@@ -39,6 +39,8 @@ _GAIN_PER_PASS = 1e-2
 _LEAD = 0.5
 # Below this share of the largest coordinate squared, noise is taken to be rounding.
 _LEAST_NOISE = 1e-6
+# Bounds that may be met on the way to the best weights.
+_BOUNDS_MET = 50
 # No client gets more than this many times its share of the cohort's data.
 _LARGEST_WEIGHT = 2.0
 
@@ -304,8 +306,9 @@ def _random_cohort(m: int, k: int, fixed: int, rng: np.random.Generator) -> NDAr
 def _matched_weights(points: Floats, shares: Floats, noise: Floats) -> Floats:
     """Return weights [k] near the clients' shares that bring Σ w_c z_c closer to 0.
 
-    They minimise ‖Σ w_c z_c‖² + Σ noise_c (w_c − share_c)², sum to 1, and lie between 0 and twice
-    the shares: whoever would leave these bounds is put on them for good, and the rest solved again.
+    They lower ‖Σ w_c z_c‖² + Σ noise_c (w_c − share_c)², sum to 1, and lie between 0 and twice the
+    shares: from the shares straight towards the minimum, as far as a bound; whoever meets it stays
+    there, and the others go on.
 
     Parameters
     ----------
@@ -320,19 +323,31 @@ def _matched_weights(points: Floats, shares: Floats, noise: Floats) -> Floats:
     points, noise = points / spread, np.maximum(noise / spread**2, _LEAST_NOISE)
     weights, free = shares.copy(), np.ones(len(shares), bool)
     highest = np.minimum(_LARGEST_WEIGHT * shares, 1.0)
-    while free.any():
-        start = np.where(free, shares, weights)
-        own, count = points[free], int(free.sum())
-        # Lagrange's conditions: the change of each free weight, and one multiplier for their sum.
-        system = np.ones((count + 1, count + 1))
-        system[:count, :count] = own @ own.T + np.diag(noise[free])
-        system[count, count] = 0.0
-        goal = np.append(-own @ (start @ points), 1 - start.sum())
-        weights[free] = shares[free] + np.linalg.solve(system, goal)[:count]
-        outside = free & ((weights < 0) | (weights > highest))
-        weights = np.clip(weights, 0.0, highest)
-        if not outside.any():
+    for _ in range(_BOUNDS_MET):
+        move = np.zeros(len(shares))
+        move[free] = _newton_step(points, noise, weights, weights - shares, free)
+        # How far each may go until it meets a bound.
+        room = np.where(move > 0, highest - weights, weights)
+        steps = np.divide(room, np.abs(move), out=np.full(len(move), np.inf), where=move != 0)
+        step = min(1.0, float(steps.min()))
+        weights = np.clip(weights + step * move, 0.0, highest)
+        free &= steps > step
+        if step == 1.0 or not free.any():
             break
-        free &= ~outside
     total: float = weights.sum()
     return weights / total
+
+
+def _newton_step(
+    points: Floats, noise: Floats, weights: Floats, moved: Floats, free: NDArray[np.bool_]
+) -> Floats:
+    """Return the change of the free weights, of sum 0, that leads to the minimum; see above."""
+    own, chance = points[free], noise[free]
+    goal = -own @ (weights @ points) - chance * moved[free]
+    # (Z Zᵀ + D)⁻¹ by Woodbury's identity, which stays cheap in large cohorts, of the goal and of 1,
+    # whose multiple takes care of the sum.
+    right = np.stack([goal, np.ones(len(own))], axis=1) / chance[:, None]
+    inner = np.eye(own.shape[1]) + own.T @ (own / chance[:, None])
+    solved = right - own @ np.linalg.solve(inner, own.T @ right) / chance[:, None]
+    step: Floats = solved[:, 0] - solved[:, 1] * (solved[:, 0].sum() / solved[:, 1].sum())
+    return step
