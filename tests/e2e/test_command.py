@@ -102,11 +102,11 @@ def test_mnist_from_the_data_folder(fedcohort, mnist):  # noqa: ARG001
     done = fedcohort(
         "run", "--dataset", "mnist", "--skew", "1", "--selector", "dp3s", "--selector", "fedavg",
         "--samples-per-client", "100", "--rounds", "12", "--eval-every", "12", "--seeds", "0..1",
-        "--json",
+        "--model", "mlp", "--eval-samples", "1000", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     gemd = {r["selector"]: r["gemd"] for r in json.loads(done.stdout)["results"]}
-    # 24 cohorts: dp3s has about .11 with only 100 samples a client; uniform .66 ± .03.
+    # 24 cohorts: dp3s has about .15 with only 100 samples a client; uniform .66 ± .03.
     assert gemd["dp3s"] < 0.2
     assert 0.5 < gemd["fedavg"] < 0.8
 
