@@ -38,7 +38,7 @@ flower-versions: $(VENV)/.dev
 	for version in $(FLOWERS); do \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 	        --target $(VENV)/flwr-$$version flwr==$$version || continue; \
-	    PYTHONPATH=$(VENV)/flwr-$$version $(BIN)/python -m pytest tests/flower tests/engines \
+	    PYTHONPATH=$(VENV)/flwr-$$version:$$PYTHONPATH $(BIN)/python -m pytest tests/flower tests/engines \
 	        --ignore tests/flower/test_processes.py --ignore tests/flower/test_apps.py || exit 1; \
 	done
 

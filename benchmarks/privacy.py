@@ -251,7 +251,7 @@ def rounds_to_target(quick):
     ]
     with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
         run_study(prepare_study(study_of_runs(runs), materials=MATERIALS), store)
-        found = summarise(store, 0.85, runs)
+        found = summarise(store, 0.85)
     rows = [
         [
             s.label,

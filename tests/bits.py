@@ -2,7 +2,8 @@
 
     python bits.py MODEL...
 
-prints one line per run of the models' groups: a hash of all its records and of its last model.
+prints one line per run of the models' groups: a hash of all its records, its last model and what
+its selector knows then. ``products`` is a group of selectors that leave large products to NumPy.
 """
 
 import dataclasses
@@ -46,6 +47,10 @@ SHAPES = {
     ),
 }
 
+# Updates and profiles so wide, and clients so many, that a BLAS shares a product among its threads.
+LARGE_PRODUCTS = ("clustered", "divfl", "dp3s:kernel=low-rank,rank=40", "match")
+WIDE = RunConfig(clients=80, cohort=10, rounds=3, model="mlp:hidden=1000", batch_size=30, lr=0.2)
+
 
 def datasets():
     """Return a part of MNIST, so small that evaluating on all of it takes no time."""
@@ -69,6 +74,8 @@ def start(configs):
 
 def runs_of(model):
     """Return a group: every selector, and others of another kind beside them."""
+    if model == "products":
+        return [dataclasses.replace(WIDE, selector=selector) for selector in LARGE_PRODUCTS]
     base, seeds = SHAPES[model], range(1 if model == "cnn" else 2)
     runs = [dataclasses.replace(base, selector=s, seed=seed) for s in SELECTORS for seed in seeds]
     beside = [
@@ -98,11 +105,10 @@ class Bits:
     __hash__ = None
 
     def digest(self):
-        """Return 16 digits that change with any bit of the records and the model."""
+        """Return 16 digits that change with any bit of the records and the state."""
         hashed = hashlib.sha256(repr(self.records).encode())
         for name, values in sorted(self.state.items()):
-            if name.startswith("model."):
-                hashed.update(name.encode() + values.tobytes())
+            hashed.update(name.encode() + values.tobytes())
         return hashed.hexdigest()[:16]
 
 

@@ -14,7 +14,7 @@ from fedcohort import FedAvg, Match, Results, simulate
 from fedcohort.errors import InvalidInputError, UnknownNameError
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection import Selector
+from fedcohort.selection import Selector, always, only
 
 SMALL = {"clients": 12, "cohort": 4, "rounds": 3, "progress": False}
 
@@ -101,6 +101,27 @@ def test_objects_are_taken_for_data_models_and_selectors():
     assert cohorts["First:start=2"] == (2, 3)
     assert cohorts["First"] == (0, 1)
     assert set(cohorts.index) == {"First:start=2", "First", "match:evenness=free", "fedavg"}
+
+
+def test_wrapped_selectors_are_runs_of_their_own_by_whom_they_are_for(tmp_path):
+    some, others = [1, 3, 5, 7, 9, 11], [0, 2, 4, 6, 8, 10]
+    given = [
+        only("match", some),
+        only("match", others),
+        always(Match(evenness="free"), [2]),
+        "match",
+    ]
+    results = simulate(selectors=given, out=tmp_path, **SMALL)
+    trained = results.rounds.query("round > 0")
+    cohorts = trained.groupby("selector").cohort.agg(list)
+    assert len(cohorts) == 4
+    assert all(set(cohort) <= set(some) for cohort in cohorts["only(match; 1; 3; 5; 7; 9; 11)"])
+    assert all(set(cohort) <= set(others) for cohort in cohorts["only(match; 0; 2; 4; 6; 8; 10)"])
+    assert all(2 in cohort for cohort in cohorts["always(match:evenness=free; 2)"])
+    again = simulate(selectors=given[:1], out=tmp_path, **SMALL)
+    pd.testing.assert_frame_equal(
+        again.rounds, results.rounds.query("selector.str.contains('; 1;')").reset_index(drop=True)
+    )
 
 
 def test_other_data_under_the_same_name_are_another_run(tmp_path):

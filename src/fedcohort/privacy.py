@@ -13,21 +13,28 @@ import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 
-from fedcohort.errors import InvalidParameterError, MissingPackageError
+from fedcohort.errors import InvalidParameterError, MissingPackageError, UnknownNameError
 
 # With more, whoever knows all other samples could be right about the last one 96 times in 100.
 LARGEST_EPSILON = 20.0
 
 
+# What a promise can be about: each sample of a client, or all that a client holds.
+PROTECTED = ("sample", "client")
+
+
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """What a client is promised about each of its samples.
+    """What a client is promised about its profile.
 
     Parameters
     ----------
     epsilon, delta : float
-        Replacing one sample changes the probability of any outcome by a factor of at most e^ε,
-        but for a probability of at most δ.
+        Replacing what is protected by anything else changes the probability of any outcome by a
+        factor of at most e^ε, but for a probability of at most δ.
+    protects : {"sample", "client"}
+        What is replaced: one sample of the client, or all its data at once. The latter implies the
+        former, and that nobody learns whether the client had any data at all.
 
     Examples
     --------
@@ -37,6 +44,7 @@ class Promise:
 
     epsilon: float
     delta: float = 1e-5
+    protects: str = "sample"
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= LARGEST_EPSILON:
@@ -49,24 +57,57 @@ class Promise:
                 f"A δ of {self.delta:g} promises nothing: take one above 0 and below 1 / (samples"
                 " of the largest client)."
             )
+        if self.protects not in PROTECTED:
+            raise UnknownNameError("thing to protect", self.protects, PROTECTED)
 
     def noise(self, samples: int) -> float:
         """Return σ, the standard deviation of the noise on a mean of `samples` unit vectors.
 
+        Replacing one of the vectors moves the mean by at most 2 / samples, replacing all of them by
+        at most 2, however many there are.
+
         Raises
         ------
         InvalidParameterError
-            When δ is not below 1 / samples: publishing one sample in the clear would keep that.
+            When each sample is protected and δ is not below 1 / samples: publishing one sample in
+            the clear would keep that.
         """
-        if samples * self.delta >= 1:
-            raise InvalidParameterError(
-                f"A δ of {self.delta:g} promises nothing to a client with {samples} samples: take"
-                f" one below {1 / samples:.1g}."
-            )
+        if self.protects == "client":
+            return 2.0 * noise_multiplier(self.epsilon, self.delta)
+        self._check_share(samples, f"a client with {samples} samples")
         return 2.0 / samples * noise_multiplier(self.epsilon, self.delta)
 
+    def check(self, sizes: NDArray[np.int64]) -> None:
+        """Raise `InvalidParameterError` if the promise is empty to clients of these sizes [C].
+
+        A δ must be below 1 / C if clients are protected, since publishing one of them in the clear
+        would keep that; a client by itself cannot know.
+        """
+        if self.protects == "client":
+            self._check_share(len(sizes), f"one of {len(sizes)} clients")
+        else:
+            self.noise(int(sizes.max()))
+
+    def _check_share(self, count: int, whom: str) -> None:
+        if count * self.delta >= 1:
+            raise InvalidParameterError(
+                f"A δ of {self.delta:g} promises nothing to {whom}: take one below {1 / count:.1g}."
+            )
+
     def __str__(self) -> str:
-        return f"profiles are (ε = {self.epsilon:g}, δ = {self.delta:g})-private for each sample"
+        whom = "each sample" if self.protects == "sample" else "each client with all its data"
+        return f"profiles are (ε = {self.epsilon:g}, δ = {self.delta:g})-private for {whom}"
+
+
+def promised(epsilon: float | None, delta: float, protects: str) -> Promise | None:
+    """Return what a client's owner promises, or None; a part without an ε is refused."""
+    if epsilon is not None:
+        return Promise(epsilon, delta, protects)
+    if protects != PROTECTED[0]:
+        raise InvalidParameterError(
+            f"protects={protects!r} belongs to an epsilon, and there is none: give both or neither."
+        )
+    return None
 
 
 @functools.cache

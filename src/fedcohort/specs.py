@@ -5,17 +5,22 @@
 ``dp3s:rank=128,weights=unbiased``        a name and parameters
 ``package.module:Rule``                   something of your own, by reference
 ``my_selector.py:MySelector:beta=0.5``    the same from a file, with parameters
+``only(match; 3; ward-*)``                a wrapper, what it wraps, and for whom
 ========================================  ====================================
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.errors import InvalidParameterError
 
 # The colon that parameters follow: a key and "=" come after it, or nothing at all.
 _PARAMETERS = re.compile(r":(?=[^:=]*=|\s*$)")
+# A wrapper and what stands in its brackets.
+_WRAPPED = re.compile(r"\s*([a-z]+)\((.*)\)\s*", re.DOTALL)
+# Whole numbers as they are written one way only.
+_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _WORDS = {"none": None, "true": True, "false": False}
 
 
@@ -41,6 +46,47 @@ def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
             raise InvalidParameterError(f"{text!r} gives {key!r} twice: leave one of them out.")
         parameters[key] = _value(value)
     return name.strip(), parameters
+
+
+def parse_wrapped(text: str) -> tuple[str, str, tuple[int | str, ...]] | None:
+    """Split a spec of a wrapper into its name, the spec inside and for whom it is, or return None.
+
+    Whom it is for are ids if they are whole numbers, and texts otherwise.
+
+    Examples
+    --------
+    >>> parse_wrapped("always(only(match; tag:gpu); 3; ward-*)")
+    ('always', 'only(match; tag:gpu)', (3, 'ward-*'))
+    """
+    found = _WRAPPED.fullmatch(text)
+    if found is None:
+        return None
+    parts, depth = [""], 0
+    for letter in found[2]:
+        depth += (letter == "(") - (letter == ")")
+        if letter == ";" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    inner, *who = (part.strip() for part in parts)
+    return found[1], inner, tuple(int(one) if _ID.fullmatch(one) else one for one in who if one)
+
+
+def format_wrapped(name: str, inner: str, who: Sequence[int | str]) -> str:
+    """Return the spec that `parse_wrapped` splits into these.
+
+    Examples
+    --------
+    >>> format_wrapped("only", "match", [3, "ward-*"])
+    'only(match; 3; ward-*)'
+    """
+    spec = f"{name}({'; '.join([inner, *map(str, who)])})"
+    if parse_wrapped(spec) != (name, inner, tuple(who)):
+        raise InvalidParameterError(
+            f"Whom {name!r} is for ({list(who)!r}) cannot be written down: use ids, and names that"
+            " are no numbers and have no brackets, semicolons or spaces around them."
+        )
+    return spec
 
 
 def _value(text: str) -> Any:

@@ -107,12 +107,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_studies_are_one_sentence_and_exit_code_2(case, fedcohort, tmp_path):
+def test_wrong_studies_are_one_sentence_and_exit_code_2(case, warm_fedcohort, tmp_path):
     (tmp_path / "bad.toml").write_text("[base]\nround = 3")
     (tmp_path / "good.toml").write_text("[base]\nrounds = 3")
     before = sorted(tmp_path.rglob("*"))
     arguments, complaint = WRONG[case]
-    done = fedcohort(*arguments)
+    done = warm_fedcohort(*arguments)
     assert done.returncode == 2, done.stderr
     assert re.fullmatch(r"Error: [^\n]+\n", done.stderr), done.stderr
     assert re.search(complaint, done.stderr), done.stderr

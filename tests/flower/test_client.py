@@ -189,6 +189,25 @@ def test_a_torch_profile_can_be_private(net: Any) -> None:
     assert not np.allclose(first, other), "noise that can be drawn again hides nothing"
 
 
+def test_a_torch_profile_can_hide_the_client_as_a_whole(
+    net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dp_accounting")
+    torch = pytest.importorskip("torch")
+    from fedcohort.profiles import private
+
+    monkeypatch.setattr(private, "unpredictable_normal", np.ones)
+    build, x, y = net
+    app = ClientApp()
+    profile_query(app, lambda _: (build(3), [(x, y)]), epsilon=8, protects="client")
+    noised = introduce(app, context(), Need.PROFILE).vectors[Need.PROFILE]
+    rows, sizes = torch.arange(len(x)), torch.tensor([len(x)])
+    clean = private.bounded_profiles(build(3), x, rows, sizes)[0]
+    np.testing.assert_allclose(noised - clean, Promise(8, protects="client").noise(1), rtol=1e-5)
+    with pytest.raises(InvalidParameterError, match="belongs to an epsilon"):
+        profile_query(ClientApp(), lambda _: (build(3), [(x, y)]), protects="client")
+
+
 def test_a_promise_that_promises_nothing_is_refused(net: Any) -> None:
     build, x, y = net
     with pytest.raises(InvalidParameterError, match="ε of 50 promises nothing"):

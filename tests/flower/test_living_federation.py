@@ -500,6 +500,7 @@ NONSENSE_UPDATES = {
     "wrong shape": (lambda: trained(np.zeros(2, np.float32)), "has shape [2] instead of [3]"),
     "too large": (lambda: trained(np.zeros(1000, np.float32)), "3 are allowed"),
     "nan": (lambda: trained(W * np.nan), "is not finite"),
+    "whole numbers": (lambda: trained(np.full(3, 2**62)), "is of type int64 instead of float32"),
     "huge": (lambda: trained(W + 1e30), "beyond 1e+06"),
     "other names": (
         lambda: RecordDict(

@@ -20,6 +20,7 @@ import numpy as np
 from damage import kernel_caches, references, stores
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
+from sites import jobs, site_replies
 
 from fedcohort import list_selectors, make_selector
 from fedcohort.adapters.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ from fedcohort.federation import load_dataset, parse_skew
 from fedcohort.flower.protocol import Limits, read_introduction, read_loss
 from fedcohort.flower.replies import ReplyReader as Replies
 from fedcohort.metrics import gemd
-from fedcohort.privacy import Promise
+from fedcohort.privacy import PROTECTED, Promise
 from fedcohort.selection import Need, Outcome
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.config import SETTINGS
@@ -277,7 +278,7 @@ _TOML = (
 )
 _STUDY_KEYS = ("seeds", "target", "name", "skew", "selector", "batch_size")
 _WORDS = (
-    *("dp3s", "match", "guard", "rank", "none", "true", "full"),
+    *("dp3s", "match", "guard", "rank", "none", "true", "full", "only(", "always(", "; ", ")"),
     *("H", "iid", "dirichlet:", "shards:", "0", "9", "1e9", "¹", "٣", "1_0", "nan", "inf", "99999"),
     *(":", "=", ",", "..", " "),
 )
@@ -293,6 +294,7 @@ def grammar(reader):
         "0..9",
         "3,5..7",
         "dp3s:rank=9",
+        "only(match; 3)",
         "full",
     )
     start = reader.choice(known) if reader.flag() else ""
@@ -303,7 +305,8 @@ def promises(reader):
     """A promise has noise that is finite and above 0, less for more samples."""
     epsilon = reader.number() if reader.rarely() else reader.integer(1, 2100) / 100
     power = 10.0 ** -reader.integer(1, 30)
-    promise = Promise(epsilon, reader.number() if reader.rarely() else power)
+    whom = reader.text(6) if reader.rarely() else reader.choice(PROTECTED)
+    promise = Promise(epsilon, reader.number() if reader.rarely() else power, whom)
     samples = reader.integer(1, 10**6)
     noise = promise.noise(samples)
     assert np.isfinite(noise)
@@ -344,10 +347,14 @@ def federation_files(reader):
         if reader.rarely():
             arrays.pop(name, None)
     dataset = load_file(damaged(reader, packed(arrays)))
-    assert len(dataset.x_train) == len(dataset.y_train) == len(dataset.client) > 0
+    assert len(dataset.x_train) == len(dataset.y_train) > 0
     assert np.isfinite(dataset.x_train).all()
-    assert 0 <= dataset.y_train.min() <= dataset.y_train.max() < dataset.classes
-    assert 0 <= dataset.client.min() <= dataset.client.max() < len(dataset.client_names)
+    assert np.isfinite(dataset.y_train).all()
+    if dataset.task == "classification":
+        assert 0 <= dataset.y_train.min() <= dataset.y_train.max() < dataset.classes
+    if dataset.client is not None:
+        assert len(dataset.client) == len(dataset.y_train)
+        assert 0 <= dataset.client.min() <= dataset.client.max() < len(dataset.client_names)
 
 
 def strange_array(reader):
@@ -517,6 +524,8 @@ TARGETS = {
         federation_files,
         checkpoints,
         replies,
+        site_replies,
+        jobs,
         stores,
         kernel_caches,
         references,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import _get_num_steps_weight
 
 from fedcohort.nvflare import LOSS_TASK, PROFILE_TASK, CohortSelection
@@ -81,7 +82,9 @@ class FakeFedAvg:
                 name: sum(r.params[name] * (_get_num_steps_weight(r) / total) for r in heard)
                 for name in (model.params if heard else ())
             }
-            model = self.update_model(model, FLModel(params=mean, params_type=ParamsType.FULL))
+            # As NVFlare does: what the first result is, all of them count as.
+            kind = heard[0].params_type if heard else ParamsType.FULL
+            model = self.update_model(model, FLModel(params=mean, params_type=kind))
         self.model = model
 
     def send_model_and_wait(
@@ -103,8 +106,9 @@ class FakeFedAvg:
         for result in FakeFedAvg.send_model_and_wait(self, task, data, targets, None, timeout):
             callback(result)
 
-    def update_model(self, _: FLModel, aggregated: FLModel) -> FLModel:
-        return FLModel(params_type=ParamsType.FULL, params=aggregated.params)
+    def update_model(self, model: FLModel, aggregated: FLModel) -> FLModel:
+        whole = FLModel(params_type=ParamsType.FULL, params=dict(model.params))
+        return FLModelUtils.update_model(whole, aggregated)
 
 
 class CohortFake(CohortSelection, FakeFedAvg):

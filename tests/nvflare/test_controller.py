@@ -188,3 +188,53 @@ def test_settings_that_cannot_work_are_named_at_once(tmp_path: pathlib.Path) -> 
     ):
         with pytest.raises(InvalidInputError, match=words):
             workflow(tmp_path, sites(), **settings)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_site_does_not_settle_what_the_others_results_are(
+    tmp_path: pathlib.Path, first: bool
+) -> None:
+    def difference(params: Any, _: int) -> FLModel:
+        return FLModel(params_type="DIFF", params={n: np.ones_like(v) for n, v in params.items()})
+
+    there = sites(4)
+    there["site-0" if first else "site-3"].train = difference
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=3)
+    run.run()
+    # All four move the model by 1 a round, one of them says so as a difference.
+    np.testing.assert_allclose(run.model.params["w"], np.full(3, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (np.full(3, 2**62), "its array 'w' is of type int64 instead of float64"),
+        (["1", "2", "3"], "its array 'w' is of type <U1"),
+        (None, "its arrays have other names than those it was sent"),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused(tmp_path: pathlib.Path, sent: Any, reason: str) -> None:
+    there = sites(4)
+    params = 7 if sent is None else {"w": sent}
+    there["site-1"].train = lambda *_: FLModel(params=params)
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1)
+    run.run()
+    assert run.history[0].left_out["site-1"] == reason
+    np.testing.assert_allclose(run.model.params["w"], np.ones(3))
+
+
+def test_lists_of_numbers_are_averaged_as_arrays(tmp_path: pathlib.Path) -> None:
+    there = sites(4)
+    there["site-1"].train = lambda *_: FLModel(params={"w": [1.0, 1.0, 1.0]})
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1)
+    run.run()
+    assert "site-1" in run.history[0].trained
+    np.testing.assert_allclose(run.model.params["w"], np.ones(3))
+
+
+def test_a_size_beyond_all_floats_is_refused(tmp_path: pathlib.Path) -> None:
+    there = sites(4)
+    there["site-1"].size = 10**400
+    run = workflow(tmp_path, there, num_clients=3, num_rounds=1)
+    run.run()
+    assert "site-1" not in run.history[0].cohort

@@ -21,6 +21,7 @@ from fedcohort.nvflare import (
     TorchQueryExecutor,
 )
 from fedcohort.nvflare.messages import query, read_introduction, read_loss
+from fedcohort.privacy import Promise
 from fedcohort.profiles import fc1_profiles
 from fedcohort.selection import Need
 
@@ -86,6 +87,24 @@ def test_a_private_profile_is_drawn_once_and_losses_stay_at_home(loader: str) ->
     assert ask(TorchQueryExecutor(loader, epsilon=8), LOSS_TASK, [Need.LOSS], {}) == (
         ReturnCode.TASK_UNSUPPORTED
     )
+
+
+def test_a_private_profile_can_hide_the_client_as_a_whole(
+    loader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dp_accounting")
+    monkeypatch.setattr("fedcohort.profiles.private.unpredictable_normal", np.ones)
+    by_sample, whole = (
+        ask(
+            TorchQueryExecutor(loader, epsilon=8, protects=protects),
+            *(PROFILE_TASK, [Need.PROFILE], server_params()),
+        )
+        for protects in ("sample", "client")
+    )
+    size = by_sample.metrics["num-examples"]
+    added = whole.params["profile"] - by_sample.params["profile"]
+    expected = Promise(8, protects="client").noise(size) - Promise(8).noise(size)
+    np.testing.assert_allclose(added, expected, rtol=1e-5)
 
 
 def test_only_what_is_written_is_answered() -> None:

@@ -7,8 +7,8 @@ from made_models import made
 from scipy.stats import norm
 from torch import nn
 
-from fedcohort.errors import InvalidParameterError, MissingPackageError
-from fedcohort.privacy import Promise, noise_multiplier, unpredictable_normal
+from fedcohort.errors import InvalidParameterError, MissingPackageError, UnknownNameError
+from fedcohort.privacy import Promise, noise_multiplier, promised, unpredictable_normal
 from fedcohort.profiles import private_profiles
 from fedcohort.profiles.private import DIRECTIONS, bounded_profiles
 
@@ -100,6 +100,55 @@ def test_the_noise_covers_the_farthest_that_one_sample_can_move(samples):
     spent = norm.cdf(ratio / 2 - epsilon / ratio)
     spent -= np.exp(epsilon) * norm.cdf(-ratio / 2 - epsilon / ratio)
     assert spent == pytest.approx(delta, rel=1e-5)
+
+
+@pytest.mark.parametrize("replacement", [0.0, 1e38, float("nan"), -3.0])
+def test_all_samples_together_move_a_profile_by_at_most_two(setting, replacement):
+    model, x, samples = setting
+    before = bounded_profiles(model, x, samples, SIZES)
+    other = x.clone()
+    other[:5] = replacement
+    moved = np.linalg.norm(bounded_profiles(model, other, samples, SIZES) - before, axis=1)
+    assert 0 < moved[0] <= 2 + 1e-12
+    assert moved[1] == 0
+    # In or out: nothing at all stands at 0, and no profile is farther from it than 1.
+    assert np.linalg.norm(before, axis=1).max() <= 1 + 1e-12
+
+
+def test_that_bound_is_reached_when_the_whole_client_turns_round(setting):
+    layer = nn.Sequential(nn.Flatten(), nn.Linear(64, 9, bias=False))
+    x = setting[1][:1].expand(20, -1, -1, -1) * 1e9
+    moved = np.subtract(*(bounded_profiles(layer, s * x, setting[2], SIZES) for s in (1, -1)))
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [1, 5, 10**6])
+def test_the_noise_covers_a_client_as_a_whole_however_much_it_holds(samples):
+    epsilon, delta = 2.0, 1e-4
+    ratio = 2 / Promise(epsilon, delta, "client").noise(samples)
+    spent = norm.cdf(ratio / 2 - epsilon / ratio)
+    spent -= np.exp(epsilon) * norm.cdf(-ratio / 2 - epsilon / ratio)
+    assert spent == pytest.approx(delta, rel=1e-5)
+
+
+def test_noise_for_a_client_is_what_is_added(setting):
+    model, x, samples = setting
+    promise = Promise(1.0, 1e-3, "client")
+    clean = bounded_profiles(model, x, samples, SIZES)
+    ones = private_profiles(model, x, samples, SIZES, promise, noise=lambda _, n: np.ones(n))
+    np.testing.assert_allclose(ones - clean, 2 * noise_multiplier(1.0, 1e-3), rtol=1e-5)
+    assert "for each client with all its data" in str(promise)
+
+
+def test_who_can_be_protected_is_checked():
+    with pytest.raises(UnknownNameError, match="did you mean 'client'"):
+        Promise(1.0, protects="clients")
+    Promise(1.0, 1e-3, "client").check(np.full(999, 5000))
+    with pytest.raises(InvalidParameterError, match="nothing to one of 1000 clients"):
+        Promise(1.0, 1e-3, "client").check(np.full(1000, 5))
+    assert promised(None, 1e-5, "sample") is None
+    with pytest.raises(InvalidParameterError, match="belongs to an epsilon"):
+        promised(None, 1e-5, "client")
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, 20.5, float("inf"), float("nan")])

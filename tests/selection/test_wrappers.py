@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from fedcohort.errors import CohortSizeError, InvalidParameterError
-from fedcohort.selection import always, make_selector, only
+from fedcohort.errors import (
+    CohortSizeError,
+    InvalidInputError,
+    InvalidParameterError,
+    NoClientsAvailableError,
+)
+from fedcohort.selection import FedAvg, always, make_selector, only, selector_class
+from fedcohort.selection.registry import spec_of
 from fedcohort.testing import check_selector
 
 
@@ -38,7 +44,7 @@ def test_only_chooses_as_if_the_others_were_away(name):
 
 
 def test_always_gives_a_place_whenever_a_client_is_there():
-    wrapped = always("match", [2, 8]).fit(profiles(), sizes=np.arange(1, 13))
+    wrapped = always("match:weights=size", [2, 8]).fit(profiles(), sizes=np.arange(1, 13))
     met = set()
     for round_ in range(10):
         cohort = wrapped.select(4, rng=rng(round_))
@@ -72,3 +78,58 @@ def test_clients_are_meant_by_names_patterns_and_tags():
 def test_a_wrapper_that_means_nobody_is_refused():
     with pytest.raises(InvalidParameterError, match="names no client"):
         only("fedavg", [])
+
+
+@pytest.mark.parametrize(
+    ("made", "spec"),
+    [
+        (only("match:guard=profiles", [1, 3]), "only(match:guard=profiles; 1; 3)"),
+        (always(only("fedavg", ["tag:gpu"]), ["w-*", 0]), "always(only(fedavg; tag:gpu); w-*; 0)"),
+        (always(make_selector("dp3s", kernel="low-rank", rank=9), ["a b"]),
+         "always(dp3s:kernel=low-rank,rank=9; a b)"),
+    ],
+)  # fmt: skip
+def test_a_wrapper_is_written_down_and_made_again(made, spec):
+    assert spec_of(made) == spec
+    again = make_selector(spec)
+    assert spec_of(again) == spec
+    assert type(again) is type(made)
+    assert again.who == made.who
+    assert selector_class(spec) is type(made.innermost)
+
+
+@pytest.mark.parametrize("who", ["3", "a;b", " a", ""])
+def test_whom_no_spec_can_name_is_refused(who):
+    with pytest.raises(InvalidParameterError, match="cannot be written down"):
+        spec_of(only("fedavg", [who]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("onyl(match; 3)", "no wrapper 'onyl': did you mean 'only'"),
+        ("only(match)", "names no client"),
+        ("only(nope; 3)", "no selector 'nope'"),
+        ("only(match:gard=off; 3)", "has no parameter 'gard'"),
+    ],
+)
+def test_wrong_specs_of_wrappers_are_refused(spec, said):
+    with pytest.raises(InvalidInputError, match=said):
+        make_selector(spec)
+
+
+def test_parameters_belong_to_the_selector_inside():
+    with pytest.raises(InvalidParameterError, match="give it to the selector inside"):
+        make_selector("only(match; 3)", guard="profiles")
+
+
+def test_a_wrapper_has_the_revision_of_what_it_wraps():
+    class Revised(FedAvg):
+        revision = 5
+
+    assert only(Revised(), [1]).revision == 5
+
+
+def test_a_wrapper_that_means_none_of_the_clients_says_so():
+    with pytest.raises(NoClientsAvailableError, match=r"tag:gpu of .* none of the 4 clients"):
+        only("fedavg", ["tag:gpu"]).fit(clients=4).select(2, rng=rng())

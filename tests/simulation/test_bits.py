@@ -134,6 +134,21 @@ def test_a_run_is_the_same_in_another_process(together, tmp_path, setting):
         assert list((tmp_path / "fedcohort" / "kernels").iterdir()), "nothing was compiled anew"
 
 
+def test_what_a_selector_knows_is_the_same_with_any_number_of_threads():
+    found = [
+        subprocess.run(
+            [sys.executable, SCRIPT, "products"],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": count},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for count in ("1", "2")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == len(runs_of("products"))
+
+
 STUDY = """
 [base]
 clients = 20

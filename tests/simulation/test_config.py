@@ -30,6 +30,7 @@ CHANGED = {
     "profile_layer": "fc2",
     "profile_epsilon": 8.0,
     "profile_delta": 1e-6,
+    "profile_protects": "client",
     "inputs": "unit",
     "precision": "bfloat16",
     "proximal": 0.1,
@@ -58,6 +59,7 @@ CHANGED = {
 }
 BASES = {
     "profile_delta": RunConfig(profile_epsilon=2.0),
+    "profile_protects": RunConfig(profile_epsilon=2.0),
     "nesterov": RunConfig(momentum=0.5),
 }
 

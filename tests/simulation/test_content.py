@@ -52,7 +52,7 @@ def completed(config, dataset=None):
 
 
 def test_what_fedcohort_has_itself_adds_nothing(digits):
-    for config in (RunConfig(), RunConfig(model="mlp", selector="match:guard=profiles")):
+    for config in (RunConfig(), RunConfig(model="mlp", selector="kcenter:guard=profiles")):
         assert completed(config, digits) == config
 
 

@@ -35,3 +35,18 @@ def test_a_delta_too_weak_for_the_largest_client_is_refused():
     weak = dataclasses.replace(PRIVATE, profile_delta=0.1)
     with pytest.raises(InvalidParameterError, match="promises nothing to a client with"):
         Materials().federation(weak)
+
+
+def test_a_client_as_a_whole_is_hidden_by_noise_that_does_not_depend_on_its_size():
+    promised = dataclasses.replace(PRIVATE, profile_protects="client")
+    assert promised.key != PRIVATE.key
+    sizes = build_federation(load_dataset("digits"), skew="1", clients=20, seed=0).sizes
+    by_sample = [Promise(2.0).noise(int(n)) for n in sizes]
+    scale = Promise(2.0, protects="client").noise(1)
+    drawn = (_profiles(promised) - _profiles(PRIVATE)) / (scale - np.array(by_sample))[:, None]
+    assert drawn.std() == pytest.approx(1, abs=0.1)
+    weak = dataclasses.replace(promised, profile_delta=0.05)
+    with pytest.raises(InvalidParameterError, match="nothing to one of 20 clients"):
+        Materials().federation(weak)
+    with pytest.raises(InvalidParameterError, match="profile_protects of the run belongs to"):
+        dataclasses.replace(promised, profile_epsilon=None)

@@ -1,7 +1,10 @@
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import scipy.linalg  # noqa: F401  (has a BLAS of its own)
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedcohort.training.workers import (
     in_workers,
@@ -45,6 +48,23 @@ def test_operations_are_split_again_afterwards():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if "blas" in library["prefix"]]
+
+
+def test_products_of_numpy_are_not_split_and_afterwards_are_again():
+    with threadpool_limits(2, user_api="blas"):
+        usual = blas_threads()
+        assert 2 in usual
+        with one_thread_per_operation():
+            with one_thread_per_operation():
+                assert set(blas_threads()) == {1}
+            assert set(blas_threads()) == {1}
+            with ThreadPoolExecutor(1) as other:
+                assert set(other.submit(blas_threads).result()) == {1}
+        assert blas_threads() == usual
 
 
 def test_there_are_as_many_workers_as_somebody_said(monkeypatch, workers):

@@ -137,6 +137,10 @@ def checked_loss(value: object, limits: Limits) -> float:
 
 def finite(value: object) -> float | None:
     """Return a metric as a float if it is one finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond all floats
+        return None
+    return number if math.isfinite(number) else None

@@ -15,6 +15,7 @@ from fedcohort.errors import RefusedReplyError
 from fedcohort.flower.arrays import read_array
 
 _NUMBERS = "fiub"
+_FLOATS = ("float", "bfloat")
 
 _Item = TypeVar("_Item")
 
@@ -104,6 +105,11 @@ class ReplyReader:
             if values.shape != tuple(original.shape):
                 raise RefusedReplyError(
                     f"{what} has shape {list(values.shape)} instead of {list(original.shape)}"
+                )
+            # Whole numbers have no limit, since they count; as weights they would be without any.
+            if values.dtype.kind != "f" and original.dtype.startswith(_FLOATS):
+                raise RefusedReplyError(
+                    f"{what} is of type {values.dtype} instead of {original.dtype}"
                 )
             check_values(values, self.limits.largest_value, what)
             parts[name] = values

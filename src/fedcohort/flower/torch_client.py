@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedcohort.adapters.torch_answers import loss_of, profile_of, samples_in
 from fedcohort.flower.client import answer_queries
-from fedcohort.privacy import Promise
+from fedcohort.privacy import promised
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,6 +26,7 @@ def profile_query(
     criterion: "Callable[[Tensor, Tensor], Tensor] | None" = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
+    protects: str = "sample",
     most_answers: int | None = None,
     losses: bool | None = None,
     client_id: Callable[[Context], str] | None = None,
@@ -45,10 +46,13 @@ def profile_query(
     criterion : callable, optional
         ``criterion(outputs, y)``: mean loss of a batch; cross-entropy if not given.
     epsilon, delta : float
-        What the profile promises each of the client's samples (see `fedcohort.privacy`); without
-        an ε it leaves the client as it is. All clients must take part in it, since a private
+        What the profile promises (see `fedcohort.privacy.Promise`); without an ε it leaves the
+        client as it is. All clients must take part in it, since a private
         profile is shorter than a plain one. The answer is kept on the client's disk, and given
         again after a restart (see `fedcohort.adapters.kept_answers`).
+    protects : {"sample", "client"}
+        Whom it is promised to: each of the client's samples, or the client as a whole, at a price
+        that no selector here can bear (see docs/privacy.md).
     most_answers : int, optional
         Private profiles for different models that may leave the client; each spends ε. Without
         it, the client's log counts them.
@@ -64,7 +68,7 @@ def profile_query(
     >>> app = ClientApp()
     >>> profile_query(app, lambda context: (Net(), load_data(context)), epsilon=8)
     """
-    promise = None if epsilon is None else Promise(epsilon, delta)
+    promise = promised(epsilon, delta, protects)
 
     def profile(arrays: ArrayRecord | None, context: Context) -> NDArray[np.float32]:
         return profile_of(*_loaded(load, arrays, context), promise, layer)

@@ -28,6 +28,7 @@ from fedcohort.nvflare.messages import (
     LOSS_TASK,
     PROFILE_TASK,
     Params,
+    like,
     query,
     read_change,
     read_introduction,
@@ -416,7 +417,7 @@ class CohortSelection:
         self._admission.load(saved.parts)
         self._first_model = saved.first_model
         self.model.params = {
-            name: _like(self._params[name], values) for name, values in saved.model.items()
+            name: like(self._params[name], values) for name, values in saved.model.items()
         }
         self._params = self.model.params
         end = self.start_round + self.num_rounds
@@ -432,12 +433,3 @@ class CohortFedAvg(CohortSelection, FedAvg):  # type: ignore[misc]
     --------
     >>> workflow = CohortFedAvg(num_clients=10, num_rounds=50, selector="match")
     """
-
-
-def _like(original: Any, values: NDArray[Any]) -> Any:
-    """Return saved values as the array or tensor that the job exchanges."""
-    if isinstance(original, np.ndarray):
-        return values
-    import torch
-
-    return torch.as_tensor(values)

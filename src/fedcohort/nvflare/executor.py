@@ -17,7 +17,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fedcohort.adapters.kept_answers import Answers
 from fedcohort.adapters.torch_answers import loss_of, profile_of, samples_in
 from fedcohort.nvflare.messages import LOSS_TASK, PROFILE_TASK, Params, introduction, wanted
-from fedcohort.privacy import Promise
+from fedcohort.privacy import promised
 from fedcohort.references import load_reference
 from fedcohort.selection import Need
 
@@ -106,8 +106,11 @@ class TorchQueryExecutor(QueryExecutor):
     layer : str, optional
         The layer whose mean output is the profile; the first ``nn.Linear`` if not given.
     epsilon, delta : float
-        What the profile promises each sample (see `fedcohort.privacy`); without an ε it leaves the
+        What the profile promises (see `fedcohort.privacy.Promise`); without an ε it leaves the
         client as it is. The noised answer is kept on the client's disk.
+    protects : {"sample", "client"}
+        Whom it is promised to: each of the client's samples, or the client as a whole, at a price
+        that no selector here can bear (see docs/privacy.md).
     most_answers : int, optional
         Private profiles for different models that may leave the client.
     losses : bool, optional
@@ -124,6 +127,7 @@ class TorchQueryExecutor(QueryExecutor):
         layer: str | None = None,
         epsilon: float | None = None,
         delta: float = 1e-5,
+        protects: str = "sample",
         most_answers: int | None = None,
         losses: bool | None = None,
     ) -> None:
@@ -132,9 +136,10 @@ class TorchQueryExecutor(QueryExecutor):
         self.layer = layer
         self.epsilon = epsilon
         self.delta = delta
+        self.protects = protects
         self.most_answers = most_answers
         self.losses = losses
-        self._promise = None if epsilon is None else Promise(epsilon, delta)
+        self._promise = promised(epsilon, delta, protects)
 
     def size(self, fl_ctx: FLContext) -> int:
         """Return how many samples the batches hold."""

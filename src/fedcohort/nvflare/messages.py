@@ -72,7 +72,7 @@ def read_introduction(
     reply: FLModel, wants: Iterable[Need], limits: Limits, expected: Mapping[Need, int]
 ) -> Introduction:
     """Read a client's answer to the profile question, or raise `RefusedReplyError`."""
-    params, metrics = reply.params or {}, reply.metrics or {}
+    params, metrics = _named(reply.params), reply.metrics or {}
     vectors: dict[Need, NDArray[Any]] = {}
     for need in wants:
         if need.value not in params:
@@ -95,11 +95,17 @@ def read_loss(reply: FLModel, limits: Limits) -> float:
 
 
 def read_change(reply: FLModel, sent: Params, limits: Limits) -> NDArray[np.float32]:
-    """Return what training changed [d], or raise `RefusedReplyError` if it cannot be used."""
-    params = reply.params or {}
+    """Return what training changed [d], or raise `RefusedReplyError` if it cannot be used.
+
+    A reply that can be used holds the whole model afterwards, in the kind of arrays that was sent:
+    NVFlare takes all results of a round for what the first one is.
+    """
+    params = _named(reply.params)
     if params.keys() != sent.keys():
         raise RefusedReplyError("its arrays have other names than those it was sent")
+    differences = reply.params_type == ParamsType.DIFF
     parts: list[NDArray[Any]] = []
+    whole: dict[str, Any] = {}
     for name, original in sent.items():
         what = f"its array {name!r}"
         values, before = as_array(params[name], what), np.asarray(original)
@@ -107,10 +113,28 @@ def read_change(reply: FLModel, sent: Params, limits: Limits) -> NDArray[np.floa
             raise RefusedReplyError(
                 f"{what} has shape {list(values.shape)} instead of {list(before.shape)}"
             )
+        # Whole numbers have no limit, since they count; as weights they would be without any.
+        if before.dtype.kind == "f" and values.dtype.kind != "f":
+            raise RefusedReplyError(f"{what} is of type {values.dtype} instead of {before.dtype}")
         check_values(values, limits.largest_value, what)
-        whole = reply.params_type != ParamsType.DIFF
-        parts.append((values - before if whole else values).ravel())
+        parts.append((values if differences else values - before).ravel())
+        whole[name] = like(original, before + values if differences else values)
+    reply.params, reply.params_type = whole, ParamsType.FULL
     return np.concatenate(parts).astype(np.float32)
+
+
+def like(original: Any, values: NDArray[Any]) -> Any:
+    """Return values as the array or tensor that the job exchanges."""
+    if isinstance(original, np.ndarray):
+        return values
+    import torch
+
+    return torch.as_tensor(values)
+
+
+def _named(params: object) -> Params:
+    """Return what came as parameters if they are values by name, or nothing."""
+    return params if isinstance(params, dict) else {}
 
 
 def as_array(value: object, what: str) -> NDArray[Any]:

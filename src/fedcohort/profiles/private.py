@@ -1,10 +1,11 @@
-"""Private profiles: what a profile may reveal of a single sample is bounded by (ε, δ).
+"""Private profiles: what one may reveal, of a sample or of the client, is bounded by (ε, δ).
 
 Rule, on the client: each sample's FC-1 output u becomes φ = R(u − m) / ‖R(u − m)‖, where R projects
 onto `DIRECTIONS` fixed random directions and m is the layer's mean output on standard normal
 inputs. The profile is the mean of φ over the n_c samples plus N(0, σ²) on every number. Replacing
 one sample by any other moves the mean by at most 2 / n_c, so σ = (2 / n_c) · s(ε, δ) makes the
-profile (ε, δ)-differentially private for each of the client's samples.
+profile (ε, δ)-differentially private for each of the client's samples. Replacing all of them moves
+it by at most 2, as it is no longer than 1: σ = 2 · s(ε, δ) protects the client as a whole.
 
 Nothing here is taken from data: R is a constant, m comes from the model alone, and since φ has
 length 1 there is no clipping norm to choose (it is what clipping becomes when the norm is small,
@@ -48,7 +49,7 @@ def private_profiles(
     model, x, samples, sizes, layer
         As in `fc1_profiles`.
     promise : Promise
-        What holds for each sample.
+        What holds for each sample, or for the client as a whole.
     noise : callable, optional
         ``noise(client, count)`` returns standard normal numbers [count] for the client at that
         place; by default `unpredictable_normal`. Give another one only to simulate.

@@ -1,7 +1,8 @@
 """Selectors by name, our own and those of other packages, or by reference to a class.
 
 A spec is a name or a reference, with or without parameters (see `fedcohort.specs`): ``dp3s``,
-``match:guard=profiles``, ``my_package.selection:MyRule``, ``my_selector.py:MySelector:beta=0.5``.
+``match:guard=profiles``, ``my_package.selection:MyRule``, ``my_selector.py:MySelector:beta=0.5``;
+or a wrapper around another spec: ``only(match:guard=profiles; 3; ward-*)``.
 
 Another package adds its selector with an entry point in the group ``fedcohort.selectors`` whose
 name is the selector's and whose value is the class, for example in its ``pyproject.toml``::
@@ -11,6 +12,7 @@ name is the selector's and whose value is the class, for example in its ``pyproj
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -19,12 +21,20 @@ from typing import Any, TypeVar
 from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fedcohort.references import load_reference
 from fedcohort.selection.base import Selector
-from fedcohort.specs import format_spec, parse_spec
+from fedcohort.specs import format_spec, parse_spec, parse_wrapped
 
 ENTRY_POINT_GROUP = "fedcohort.selectors"
 
 _Class = TypeVar("_Class", bound=type[Selector])
 _registered: dict[str, type[Selector]] = {}
+# What makes a wrapper of a spec and of those it is for, by its name.
+_Wrap = Callable[[str, tuple[int | str, ...]], Selector]
+_wrappers: dict[str, _Wrap] = {}
+
+
+def register_wrapper(name: str, wrap: _Wrap) -> None:
+    """Let specs such as ``name(match; 3)`` be made by ``wrap("match", (3,))``."""
+    _wrappers[name] = wrap
 
 
 def register(name: str) -> Callable[[_Class], _Class]:
@@ -66,7 +76,7 @@ def list_selectors() -> list[str]:
 
 
 def selector_class(spec: str) -> type[Selector]:
-    """Return the class that `spec` names; parameters in the spec are passed over.
+    """Return the class that `spec` names; parameters in it and wrappers are passed over.
 
     Parameters
     ----------
@@ -78,7 +88,8 @@ def selector_class(spec: str) -> type[Selector]:
     >>> selector_class("match:guard=profiles")
     <class 'fedcohort.selection.match.Match'>
     """
-    return _class_of(parse_spec(spec)[0])
+    wrapped = parse_wrapped(spec)
+    return _class_of(parse_spec(spec)[0]) if wrapped is None else selector_class(wrapped[1])
 
 
 def make_selector(spec: str, /, **parameters: Any) -> Selector:
@@ -100,6 +111,8 @@ def make_selector(spec: str, /, **parameters: Any) -> Selector:
     >>> make_selector("match:guard=profiles", evenness="free").guard
     'profiles'
     """
+    if (wrapped := parse_wrapped(spec)) is not None:
+        return _make_wrapped(*wrapped, parameters)
     name, written = parse_spec(spec)
     selector = _class_of(name)
     known = {field.name for field in dataclasses.fields(selector)}
@@ -115,6 +128,19 @@ def make_selector(spec: str, /, **parameters: Any) -> Selector:
             " of them out."
         )
     return selector(**written, **parameters)
+
+
+def _make_wrapped(
+    name: str, inner: str, who: tuple[int | str, ...], parameters: dict[str, Any]
+) -> Selector:
+    if name not in _wrappers:
+        raise UnknownNameError("wrapper", name, _wrappers)
+    if parameters:
+        raise InvalidParameterError(
+            f"Wrapper {name!r} has no parameter {next(iter(parameters))!r}: give it to the selector"
+            " inside."
+        )
+    return _wrappers[name](inner, who)
 
 
 def _class_of(name: str) -> type[Selector]:
@@ -151,6 +177,7 @@ def _checked(found: Any, what: str) -> type[Selector]:
     return found
 
 
+@functools.singledispatch
 def spec_of(selector: Selector | type[Selector]) -> str:
     """Return the spec that makes selectors like this one.
 
@@ -163,6 +190,13 @@ def spec_of(selector: Selector | type[Selector]) -> str:
         An object, whose parameters the spec repeats, or a class.
     """
     kind = _checked(selector if isinstance(selector, type) else type(selector), repr(selector))
+    parameters = dataclasses.fields(kind)
+    missing = [f.name for f in parameters if f.init and f.default is f.default_factory]
+    if isinstance(selector, type) and missing:
+        raise InvalidInputError(
+            f"Selector class {kind.__qualname__} cannot do without {', '.join(missing)}: give an"
+            " object that has them."
+        )
     there = _registered.setdefault(kind.name, kind)
     if (there.__module__, there.__qualname__) != (kind.__module__, kind.__qualname__):
         raise InvalidInputError(
@@ -172,5 +206,5 @@ def spec_of(selector: Selector | type[Selector]) -> str:
     _registered[kind.name] = kind
     if isinstance(selector, type):
         return kind.name
-    values = ((field, getattr(selector, field.name)) for field in dataclasses.fields(kind))
+    values = ((field, getattr(selector, field.name)) for field in parameters)
     return format_spec(kind.name, {f.name: v for f, v in values if v != f.default})

@@ -2,6 +2,8 @@
 
     always(only("match", ["tag:gpu"]), ["ward-7"])
 
+As a spec, for the command line and study files: ``always(only(match; tag:gpu); ward-7)``.
+
 Clients are meant by id, by name (with ``*`` and ``?`` as in file names) or by ``tag:WORD``. Names
 and tags come from the adapters (see `Selector.label`); a client without any is named by its id.
 """
@@ -14,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.errors import InvalidParameterError
+from fedcohort.errors import InvalidParameterError, NoClientsAvailableError
 from fedcohort.selection.base import Bools, Cohort, Floats, Need, Outcome, Selector, _as_ids
-from fedcohort.selection.registry import make_selector
+from fedcohort.selection.registry import make_selector, register_wrapper, spec_of
 from fedcohort.selection.roster import Ids, Rows
+from fedcohort.specs import format_wrapped
 
 Who = Sequence[int | str]
 
@@ -81,6 +84,7 @@ class Wrapper(Selector):
         self.needs = self.inner.needs  # type: ignore[misc]
         self.repeats = self.inner.repeats  # type: ignore[misc]
         self.reported_loss = self.inner.reported_loss  # type: ignore[misc]
+        self.revision = self.inner.revision  # type: ignore[misc]
 
     def _meant(self, ids: Ids) -> Bools:
         """Tell which clients `who` means [m]."""
@@ -219,13 +223,23 @@ class Only(Wrapper):
         self, k: int, available: ArrayLike | None = None, *, rng: np.random.Generator
     ) -> Mapping[Need, Ids]:
         """Name what must be told by those who may be chosen."""
-        return self.inner.ask(k, self.eligible(self._among(available)), rng=rng)
+        return self.inner.ask(k, self._permitted(available), rng=rng)
 
     def select(
         self, k: int, available: ArrayLike | None = None, *, rng: np.random.Generator
     ) -> Cohort:
         """Choose a cohort of `k` of those who may be chosen."""
-        return self.inner.select(k, self.eligible(self._among(available)), rng=rng)
+        return self.inner.select(k, self._permitted(available), rng=rng)
+
+    def _permitted(self, available: ArrayLike | None) -> Ids:
+        there = self._among(available)
+        left = self.eligible(there)
+        if len(there) and not len(left):
+            raise NoClientsAvailableError(
+                f"{', '.join(map(str, self.who))} of the wrapper 'only' means none of the"
+                f" {len(there)} clients that are available: name others, or wait for them."
+            )
+        return left
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -259,3 +273,13 @@ class Always(Wrapper):
 
 def _made(selector: str | Selector) -> Selector:
     return make_selector(selector) if isinstance(selector, str) else selector
+
+
+register_wrapper("only", only)
+register_wrapper("always", always)
+
+
+@spec_of.register
+def _(selector: Wrapper) -> str:
+    name = type(selector).__name__.lower()
+    return format_wrapped(name, spec_of(selector.inner), selector.who)

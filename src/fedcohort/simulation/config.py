@@ -9,7 +9,7 @@ from typing import Any, Self
 from fedcohort.errors import InvalidParameterError
 from fedcohort.federation import DATASETS, TASKS, has_own_clients, parse_skew
 from fedcohort.parameters import Interval, OneOf, Optional, Text
-from fedcohort.privacy import Promise
+from fedcohort.privacy import PROTECTED, Promise
 from fedcohort.selection import Selector, list_selectors, make_selector
 from fedcohort.settings import Setting, setting, settings_of
 from fedcohort.simulation.system import parse_availability
@@ -429,7 +429,7 @@ class RunConfig:
     profile_epsilon: float | None = setting(
         None,
         Optional(_ABOVE_0),
-        help="ε that profiles promise each sample, or none: they are sent as they are.",
+        help="ε that profiles promise, or none: they are sent as they are.",
         group="selection",
         lockstep=False,
         federation=True,
@@ -445,6 +445,16 @@ class RunConfig:
         lockstep=False,
         federation=True,
         words="δ = {:g}",
+        compared=True,
+    )
+    profile_protects: str = setting(
+        "sample",
+        OneOf(*PROTECTED),
+        help="Whom that promise is made to: each sample of a client, or the client as a whole.",
+        group="selection",
+        lockstep=False,
+        federation=True,
+        words="for each {}",
         compared=True,
     )
     inputs: str = setting(
@@ -548,11 +558,12 @@ class RunConfig:
 
     def _check_together(self) -> None:
         """Refuse what does not go together."""
-        if self.profile_epsilon is None and self.profile_delta != SETTINGS["profile_delta"].default:
-            raise InvalidParameterError(
-                "profile_delta of the run belongs to a profile_epsilon, and there is none: give"
-                " both or neither."
-            )
+        for name in ("profile_delta", "profile_protects"):
+            if self.profile_epsilon is None and getattr(self, name) != SETTINGS[name].default:
+                raise InvalidParameterError(
+                    f"{name} of the run belongs to a profile_epsilon, and there is none: give both"
+                    " or neither."
+                )
         if self.nesterov and not self.momentum:
             raise InvalidParameterError(
                 "nesterov of the run is a kind of momentum, and there is none: give a momentum too."
@@ -592,10 +603,10 @@ class RunConfig:
 
     @property
     def promise(self) -> Promise | None:
-        """What profiles promise each sample, if anything."""
+        """What profiles promise, if anything."""
         if self.profile_epsilon is None:
             return None
-        return Promise(self.profile_epsilon, self.profile_delta)
+        return Promise(self.profile_epsilon, self.profile_delta, self.profile_protects)
 
     def lockstep_key(self) -> str:
         """Return what two runs must share to be trained as one program."""

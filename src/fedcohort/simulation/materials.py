@@ -101,7 +101,7 @@ class Materials:
             reuse=config.reuse,
         )
         if (promise := config.promise) is not None:
-            promise.noise(int(federation.sizes.max()))
+            promise.check(federation.sizes)
         return federation
 
     def _build_model(self, alike: "_Alike") -> nn.Module:

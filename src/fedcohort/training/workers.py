@@ -4,6 +4,9 @@ PyTorch can split one operation over the cores, or the cores can work on differe
 latter has no barriers, and no sum whose order depends on the number of cores: a result is the same
 to the last bit on one core and on a hundred. PyTorch releases Python's lock while it computes, so
 threads are enough.
+
+The same holds for the products of selectors: NumPy and SciPy leave them to a BLAS, whose sums
+depend on the number of its threads.
 """
 
 import contextlib
@@ -12,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -53,16 +56,40 @@ def in_workers(function: Callable[[Item], Result], items: Iterable[Item]) -> lis
 
 @contextlib.contextmanager
 def one_thread_per_operation() -> Iterator[None]:
-    """While active, no operation of this thread is split over several threads."""
+    """While active, no operation of this thread is split over several threads.
+
+    Products of NumPy and SciPy are not either, where threadpoolctl is installed.
+    """
     before = torch.get_num_threads()
     # Setting it has a cost of its own: PyTorch forgets its prepared convolutions.
     if before != 1:
         torch.set_num_threads(1)
     try:
-        yield
+        with _one_blas_thread():
+            yield
     finally:
         if before != 1:
             torch.set_num_threads(before)
+
+
+def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    controller = _blas()
+    return contextlib.nullcontext() if controller is None else controller.limit(limits=1)
+
+
+@functools.cache
+def _blas() -> Any:
+    """Return what limits the threads of NumPy's and SciPy's BLAS, or None; found once, as it takes
+    milliseconds.
+    """
+    # SciPy has a BLAS of its own, which is found only when it is loaded.
+    import scipy.linalg  # noqa: F401
+
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:  # on machines with nothing but NumPy, SciPy and PyTorch
+        return None
+    return ThreadpoolController().select(user_api="blas")
 
 
 @functools.cache
