@@ -32,7 +32,8 @@ from fedcohort.simulation.study import study_of_runs
 
 RESULTS = pathlib.Path(__file__).parent.parent / "docs" / "results"
 DELTA, SAMPLES, COHORT = 1e-5, 60, 10
-SEEDS, DRAWS = (0, 1, 2), 50
+SEEDS: tuple[int, ...] = (0, 1, 2)
+DRAWS = 50
 EPSILONS = (None, 20.0, 8.0, 4.0, 2.0, 1.0)
 SELECTORS = ("dp3s", "match", "kcenter", "ward")
 CLIENTS = (100, 1_000, 10_000)
@@ -101,7 +102,8 @@ def rounds(quick):
             rounds=20 if quick else 100,
             selector=selector,
             seed=seed,
-            **({} if e is None else {"profile_epsilon": e, "profile_protects": "client"}),
+            profile_epsilon=e,
+            profile_protects="sample" if e is None else "client",
         )
         for selector, options in (("dp3s", epsilons), ("match", epsilons), ("fedavg", (None,)))
         for e in options
