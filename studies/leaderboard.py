@@ -18,7 +18,7 @@ from fedcohort.leaderboard.conditions import conditions_of
 from fedcohort.leaderboard.entries import read_entry
 from fedcohort.leaderboard.picture import leaderboard_figure
 from fedcohort.leaderboard.standings import Standing, needs_of, standing_rows, standings
-from fedcohort.simulation import Store
+from fedcohort.simulation import RunConfig, Store
 
 _FEWEST_CONDITIONS = 3
 
@@ -31,7 +31,7 @@ def standings_in(store: Store) -> list[Standing]:
     NotInStoreError
         When there are not enough conditions.
     """
-    done = [config for config in store.configs() if store.is_done(config.key)]
+    done = [c for c in store.configs() if store.is_done(c.key) and _is_of_today(c)]
     targets = store.targets() or {config.key: TARGET for config in done}
     found = conditions_of(done, targets)
     most = max((len(condition.selectors) for condition in found), default=0)
@@ -48,6 +48,11 @@ def standings_in(store: Store) -> list[Standing]:
         for condition in full
     }
     return standings(entries, needs_of(full[0].selectors))
+
+
+def _is_of_today(config: RunConfig) -> bool:
+    """Tell whether a run is of its rule as it is now, not of an earlier revision."""
+    return config.selector_revision == config.make_selector().revision
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -68,7 +68,7 @@ def conditions_of(
     goals: dict[RunConfig, float] = {}
     for config in configs:
         if (target := targets.get(config.key)) is not None:
-            setting = dataclasses.replace(config, selector=BASELINE, seed=0)
+            setting = dataclasses.replace(config, selector=BASELINE, seed=0, selector_revision=1)
             found.setdefault(setting, {}).setdefault(config.selector, []).append(config.seed)
             goals.setdefault(setting, target)
     compared = {s: r for s, r in found.items() if BASELINE in r and len(r) >= _FEWEST_SELECTORS}
