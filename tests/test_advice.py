@@ -85,7 +85,9 @@ def test_lost_clients_take_the_gain_away():
 def test_sizes_weigh():
     profiles = clients(kinds=2, count=20)
     plain = advise(profiles, None, 4)
-    assert advise(profiles, np.full(20, 7), 4) == plain
+    sevens = advise(profiles, np.full(20, 7), 4)
+    assert (sevens.spread, sevens.left) == pytest.approx((plain.spread, plain.left))
+    assert sevens.kinds == plain.kinds
     # Some clients outweigh the rest of their cohorts.
     assert advise(profiles, np.geomspace(1, 30, 20), 4).spread > 1.1 * plain.spread
 

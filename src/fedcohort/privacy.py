@@ -100,7 +100,18 @@ class Promise:
 
 
 def promised(epsilon: float | None, delta: float, protects: str) -> Promise | None:
-    """Return what a client's owner promises, or None; a part without an ε is refused."""
+    """Return what a client's owner promises, or None; a part without an ε is refused.
+
+    Parameters
+    ----------
+    epsilon, delta, protects
+        As in `Promise`; no ε is no promise.
+
+    Examples
+    --------
+    >>> promised(None, 1e-5, "sample") is None
+    True
+    """
     if epsilon is not None:
         return Promise(epsilon, delta, protects)
     if protects != PROTECTED[0]:

@@ -1,5 +1,6 @@
 """Targets: what NVFlare sites answer, read by itself and in whole jobs."""
 
+import contextlib
 import logging
 import math
 import sys
@@ -90,7 +91,23 @@ def site_replies(reader):
 
 def jobs(reader):
     """A job in which one site answers whatever it likes: it ends, with a model that can be used."""
-    logging.getLogger("fedcohort.nvflare").setLevel(logging.CRITICAL)
+    with quiet("fedcohort.nvflare"):
+        _job(reader)
+
+
+@contextlib.contextmanager
+def quiet(name):
+    """Keep a logger from saying anything, for a while."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _job(reader):
     rng = reader.rng()
     there = {
         f"site-{i}": Site(10 + i, rng.normal(size=4).astype(np.float32), loss=1.0) for i in range(4)

@@ -4,6 +4,7 @@ from drawing import NotInStoreError
 from leaderboard import main, standings_in
 
 from fedcohort.leaderboard.standings import standing_rows
+from fedcohort.selection import make_selector
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.planning import enter_study
 from fedcohort.simulation.study import Part, Study
@@ -30,7 +31,13 @@ def board(tmp_path_factory):
             for condition, first in zip(CONDITIONS, reached, strict=True):
                 for seed in (0, 1):
                     config = RunConfig(
-                        clients=4, cohort=2, rounds=LAST, selector=selector, seed=seed, **condition
+                        clients=4,
+                        cohort=2,
+                        rounds=LAST,
+                        selector=selector,
+                        selector_revision=make_selector(selector).revision,
+                        seed=seed,
+                        **condition,
                     )
                     configs.append(config)
                     facts = {"clients": 4, "device": "CPU", "train_evaluated_on": 10}

@@ -62,8 +62,8 @@ def arena(
     Examples
     --------
     >>> from fedcohort import arena
-    >>> arena("match", ["mnist-1"]).standings.selector[0]
-    'match'
+    >>> "match" in set(arena("match", ["digits-1"]).standings.selector)
+    True
     """
     from fedcohort.report.shown import shown_progress
     from fedcohort.simulation import Store
