@@ -1,6 +1,7 @@
 """Advice from profiles alone."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -167,3 +168,9 @@ def test_a_large_population_is_sampled(monkeypatch):
 def test_nonsense_is_refused_in_words(error, words, arguments):
     with pytest.raises(error, match=words):
         advise(**({"profiles": clients(), "k": 5} | arguments))
+
+
+def test_profiles_without_any_length_are_told_as_plain_values():
+    for profiles in (np.zeros((4, 2)), np.array([[1.0], [-1.0]] * 4)):
+        said = advise(profiles, k=2).to_json()
+        assert json.loads(json.dumps(said, allow_nan=False))["gain"] in (None, 1.0)

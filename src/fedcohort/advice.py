@@ -170,6 +170,7 @@ class Advice:
         repay = self.rounds_to_repay
         return {
             **dataclasses.asdict(self),
+            "spread": self.spread if math.isfinite(self.spread) else None,
             "rounds_to_repay": None if math.isinf(repay) else math.ceil(repay),
             "recommendation": self.recommendation,
             "cannot_know": CANNOT_KNOW,
@@ -227,8 +228,8 @@ def advise(
     points = plain * scales
     distances = {rule: _rms(weights @ points) for rule, weights in cohorts.items()}
     uniform, matched = (_rms(cohorts[rule] @ plain) for rule in ("fedavg", "match"))
-    mean = float(np.linalg.norm(share @ table)) / basis.unit
-    spread = uniform / mean if mean > 0 else math.inf
+    mean = float(np.linalg.norm(share @ (table / basis.unit)))
+    spread = uniform / mean if mean > 0 else (math.inf if uniform > 0 else 0.0)
     left = matched / uniform if uniform > 0 else 1.0
     return Advice(
         clients=everyone,

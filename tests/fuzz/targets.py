@@ -15,6 +15,7 @@ import warnings
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 from damage import kernel_caches, references, stores
@@ -22,13 +23,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from reader import Reader
 from sites import jobs, site_replies
 
-from fedcohort import list_selectors, make_selector
+from fedcohort import advise, list_selectors, make_selector
 from fedcohort.adapters.checkpoint import Checkpoint
+from fedcohort.cli.advise import read_profiles
 from fedcohort.dpp import KDPP
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import load_dataset, parse_skew
 from fedcohort.flower.protocol import Limits, read_introduction, read_loss
 from fedcohort.flower.replies import ReplyReader as Replies
+from fedcohort.leaderboard.challenge import challenge
+from fedcohort.leaderboard.published import Published
 from fedcohort.metrics import gemd
 from fedcohort.privacy import PROTECTED, Promise
 from fedcohort.selection import Need, Outcome
@@ -39,6 +43,7 @@ from fedcohort.simulation.study import parse_study
 from fedcohort.simulation.system import parse_availability
 
 _VECTORS = ("profile", "label_counts")
+_PUBLISHED = Published()
 _GUARDED = ("dp3s", "match", "kcenter", "ward")
 
 
@@ -301,6 +306,40 @@ def grammar(reader):
     return start + "".join(reader.choice(_WORDS) for _ in range(reader.integer(0, 5)))
 
 
+def advice(reader):
+    """Advice on profiles of every kind, from Python and from a file."""
+    count = reader.integer(1, 14)
+    given = arguments(reader, count)
+    k = reader.integer(0, count + 1) if reader.rarely() else reader.integer(1, count)
+    table, sizes = given["profiles"], given["sizes"]
+    if reader.flag():
+        arrays = {"profiles": table} | ({} if sizes is None else {"sizes": sizes})
+        with temporary(damaged(reader, packed(arrays))) as path:
+            table, sizes = read_profiles(path)
+    # Fewer cohorts than users get: the arithmetic is the same, and more cases fit into a night.
+    with mock.patch("fedcohort.advice._COHORTS", 4):
+        found = advise(table, sizes, k, lost=reader.choice((0.0, 0.3, 1.0, -1.0, math.nan)))
+    assert found.gain is None or found.gain >= 0
+    assert all(math.isfinite(distance) for distance in found.distances.values())
+    assert str(found).strip()
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def challenges(reader):
+    """Who enters the arena: any words for the rule, the conditions and the seeds."""
+    rule = grammar(reader) if reader.flag() else reader.choice(("match", "dp3s", "fedavg"))
+    names = [c.name for c in _PUBLISHED.conditions]
+    wanted = [
+        reader.text(10) if reader.rarely() else reader.choice((*names, "digits", "mnist"))
+        for _ in range(reader.integer(0, 3))
+    ]
+    seeds = [reader.integer(-1, 12) for _ in range(reader.integer(0, 2))] or None
+    asked = challenge(rule, wanted, seeds, _PUBLISHED)
+    assert asked.conditions
+    assert asked.seeds
+    assert all(set(asked.seeds) <= set(c.seeds) for c in asked.conditions)
+
+
 def promises(reader):
     """A promise has noise that is finite and above 0, less for more samples."""
     epsilon = reader.number() if reader.rarely() else reader.integer(1, 2100) / 100
@@ -519,6 +558,8 @@ TARGETS = {
         stored_configs,
         studies,
         words,
+        advice,
+        challenges,
         promises,
         mixtures,
         federation_files,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcohort.errors import UnknownNameError
+from fedcohort.errors import InvalidParameterError, UnknownNameError
 from fedcohort.leaderboard.conditions import choose, conditions_of, conditions_of_study
 from fedcohort.selection import make_selector
 from fedcohort.simulation import RunConfig
@@ -79,3 +79,8 @@ def test_conditions_are_chosen_by_name_or_data_set():
     assert choose(conditions, ["mnist", "digits-1", "digits"]) == conditions
     with pytest.raises(UnknownNameError, match="no condition 'digts-1': did you mean 'digits-1'"):
         choose(conditions, ["digts-1"])
+
+
+def test_no_condition_is_refused_in_one_sentence():
+    with pytest.raises(InvalidParameterError, match="Name a condition"):
+        choose(found({}), [])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fedcohort.advice import Advice
 from fedcohort.advice import advise as advise_on
 from fedcohort.errors import InvalidInputError, InvalidParameterError
+from fedcohort.federation.npz import read_arrays
 from fedcohort.simulation.config import SETTINGS, RunConfig
 
 # Settings that neither profiles nor cohorts depend on.
@@ -67,28 +68,23 @@ def _on_settings(config: RunConfig, device: str) -> Advice:
 
 def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Return the profiles [C, Q] of a file, and the sizes [C] where it is a .npz that has them."""
-    found = _read(path)
-    if not isinstance(found, dict):
-        return _numbers(path, found), None
+    if path.suffix.lower() != ".npz":
+        return _numbers(path, _read(path)), None
+    found = read_arrays(path, ("profiles", "sizes"))
     if "profiles" not in found:
         raise InvalidInputError(
-            f"{str(path)!r} has no array 'profiles', only {', '.join(found) or 'none'}: write it"
-            " with numpy.savez(FILE, profiles=..., sizes=...)."
+            f"{str(path)!r} has no array 'profiles': write it with"
+            " numpy.savez(FILE, profiles=..., sizes=...)."
         )
     held = found.get("sizes")
     return _numbers(path, found["profiles"]), None if held is None else _numbers(path, held)
 
 
 def _read(path: Path) -> Any:
-    """Return the array of a file, or the arrays of a .npz by name."""
+    """Return the array of a .csv or .npy file."""
     try:
-        if path.suffix.lower() == ".csv":
-            return _table(path)
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
+        # Mapped, an array is no larger than its file.
+        return _table(path) if path.suffix.lower() == ".csv" else np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInputError(
             f"{str(path)!r} cannot be read ({error}): give a .npy, .npz or .csv file of numbers."

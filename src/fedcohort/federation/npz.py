@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def load_npz(path: str | Path, task: str | None = None) -> Dataset:
     >>> load_npz("mine.npz").classes
     3
     """
-    return dataset_from_arrays(path, _read(Path(path)), task)
+    return dataset_from_arrays(path, read_arrays(Path(path), NAMES), task)
 
 
 def npz_names(path: str | Path) -> frozenset[str]:
@@ -49,13 +50,14 @@ def npz_names(path: str | Path) -> frozenset[str]:
         return frozenset()
 
 
-def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return those of some arrays that a file has, having looked at their sizes first."""
     arrays = {}
     name = ""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = set(archive.namelist())
-            wanted = [name for name in NAMES if f"{name}.npy" in entries]
+            wanted = [name for name in names if f"{name}.npy" in entries]
             check_fits(path, sum(_bytes_needed(archive, f"{name}.npy") for name in wanted))
             for name in wanted:
                 with archive.open(f"{name}.npy") as stream:

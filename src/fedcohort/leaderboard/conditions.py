@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from fedcohort.errors import UnknownNameError
+from fedcohort.errors import InvalidParameterError, UnknownNameError
 from fedcohort.report.grouping import dataset_title, skew_of, skew_title, what_differs
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.study import Study
@@ -94,6 +94,8 @@ def choose(conditions: Sequence[Condition], wanted: Sequence[str]) -> list[Condi
     """Return some conditions in their order, by name or, all of a data set, by the data set's."""
     datasets = dict.fromkeys(condition.config.dataset for condition in conditions)
     names = [*datasets, *(condition.name for condition in conditions)]
+    if not wanted:
+        raise InvalidParameterError(f"Name a condition, or a data set: {', '.join(names)}.")
     for name in wanted:
         if name not in names:
             raise UnknownNameError("condition", name, names)
