@@ -76,7 +76,7 @@ def test_over_selection_is_asked_and_lost():
         ("cannot be read", ("--profiles", "nowhere.npy")),
         ("Representative gradients", ("--profile", "representative-gradient")),
         ("between 1 and 40", ("--profiles", "p.npy", "-k", 41)),
-        ("has no array 'profiles', only other", ("--profiles", "other.npz")),
+        ("has no array 'profiles'", ("--profiles", "other.npz")),
         ("cannot be read", ("--profiles", "words.csv")),
         ("cannot be read", ("--profiles", "empty.csv")),
         ("must hold numbers", ("--profiles", "text.npy")),
