@@ -160,6 +160,14 @@ def test_noise_keeps_weights_at_the_shares():
     assert _matched_weights(points, share, np.full(5, 1e9)) == pytest.approx(share, abs=1e-6)
 
 
+@pytest.mark.parametrize("noise", [np.inf, np.nan, 1e300, 0.0])
+def test_noise_of_any_size_leaves_weights_finite(noise):
+    points = np.random.default_rng(2).normal(size=(5, 3))
+    weights = _matched_weights(points, np.full(5, 0.2), np.full(5, noise))
+    assert weights.sum() == pytest.approx(1)
+    assert (weights >= 0).all()
+
+
 def _unequal_clients(clients=60, kinds=6, seed=0):
     """Clients of one kind each and of very unequal sizes: profiles, sizes and label counts."""
     rng = np.random.default_rng(seed)

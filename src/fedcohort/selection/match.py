@@ -37,8 +37,9 @@ _GAIN = 1e-9
 _GAIN_PER_PASS = 1e-2
 # How far a client may be ahead of its due, in standard deviations of uniform sampling.
 _LEAD = 0.5
-# Below this share of the largest coordinate squared, noise is taken to be rounding.
-_LEAST_NOISE = 1e-6
+# Below the first share of the largest coordinate squared, noise is taken to be rounding; from the
+# second on weights do not move.
+_LEAST_NOISE, _MOST_NOISE = 1e-6, 1e12
 # Bounds that may be met on the way to the best weights.
 _BOUNDS_MET = 50
 # No client gets more than this many times its share of the cohort's data.
@@ -331,7 +332,8 @@ def _matched_weights(points: Floats, shares: Floats, noise: Floats) -> Floats:
         Variance of ‖z_c‖ that is a matter of chance.
     """
     spread = float(np.abs(points).max(initial=0.0)) or 1.0
-    points, noise = points / spread, np.maximum(noise / spread**2, _LEAST_NOISE)
+    points, noise = points / spread, np.nan_to_num(noise / spread / spread, nan=_MOST_NOISE)
+    noise = np.clip(noise, _LEAST_NOISE, _MOST_NOISE)
     weights, free = shares.copy(), np.ones(len(shares), bool)
     highest = np.minimum(_LARGEST_WEIGHT * shares, 1.0)
     for _ in range(_BOUNDS_MET):
