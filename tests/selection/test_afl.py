@@ -70,3 +70,11 @@ def test_a_model_without_a_finite_loss_leaves_the_last_one():
     told = np.array([0.5, np.inf, np.nan])
     selector.observe(Outcome(np.arange(3), np.array([True, True, False]), losses=told))
     assert selector.state()["client.loss"].tolist() == [0.5, 2.0, 3.0]
+
+
+def test_losses_of_another_type_are_heard_as_numbers():
+    selector = make_selector("afl").fit(clients=4)
+    losses = np.array([1.0, None, 3.0, 2.0], object)
+    trained = np.array([True, False, True, True])
+    selector.observe(Outcome(np.arange(4), trained, losses=losses))
+    assert selector.state()["client.loss"][[0, 2, 3]].tolist() == [1.0, 3.0, 2.0]

@@ -308,7 +308,9 @@ class Selector(ABC):
             if need not in self.needs or values is None:
                 continue
             # The model that a client received may have no finite loss, and train nonetheless.
-            known = outcome.trained & (np.isfinite(values) if need is Need.LOSS else True)
+            known = outcome.trained & (
+                np.isfinite(np.asarray(values, np.float64)) if need is Need.LOSS else True
+            )
             if known.any():
                 self.tell(need, outcome.ids[known], values[known])
 
