@@ -14,7 +14,7 @@ test: $(VENV)/.dev lint
 # For the loop of writing and trying, below two minutes on two cores: no process, browser, training
 # of minutes or tutorial. Folders, files and tests that need one of these are named here, or marked
 # `slow`.
-SLOW := tests/e2e tests/flower tests/fuzz tests/simulation tests/training tests/studies \
+SLOW := tests/e2e tests/flower tests/nvflare tests/fuzz tests/simulation tests/training tests/studies \
 	tests/report/test_browser.py tests/docs/test_explorer.py tests/docs/test_tutorials.py
 SLOW_TESTS := tests/federation/test_skew.py::test_the_default_size_is_the_largest_feasible_one \
 	tests/dpp/test_elementary.py::test_large_spectrum \
