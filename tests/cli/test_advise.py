@@ -80,6 +80,8 @@ def test_over_selection_is_asked_and_lost():
         ("cannot be read", ("--profiles", "words.csv")),
         ("cannot be read", ("--profiles", "empty.csv")),
         ("must hold numbers", ("--profiles", "text.npy")),
+        ("cannot be read", ("--profiles", "torn.npy")),
+        ("cannot be read", ("--profiles", "p.npy", "--sizes", "torn.npz")),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(tmp_path, monkeypatch, profiles, words, arguments):
@@ -89,6 +91,8 @@ def test_nonsense_is_refused_in_a_sentence(tmp_path, monkeypatch, profiles, word
     np.save("text.npy", np.array(["a"]))
     (tmp_path / "words.csv").write_text("a,b\nc,d\n")
     (tmp_path / "empty.csv").write_text("")
+    for name in ("torn.npy", "torn.npz"):
+        (tmp_path / name).write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(FedcohortError, match=words) as caught:
         asked(*arguments)
     assert "\n" not in str(caught.value)

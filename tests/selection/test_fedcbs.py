@@ -113,12 +113,3 @@ def test_it_balances_classes_and_not_the_mixture_of_all():
     rng = np.random.default_rng(0)
     rare = [np.isin(selector.select(4, rng=rng).ids, [0, 1, 2]).sum() for _ in range(50)]
     assert np.mean(rare) > 1.8
-
-
-def test_new_sizes_do_not_start_the_rounds_again():
-    selector = make_selector("fed-cbs").fit(label_counts=COUNTS, sizes=COUNTS.sum(axis=1))
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        selector.select(2, rng=rng)
-    selector.resize([0], [31])
-    assert int(selector.state()["fedcbs.round"]) == 3

@@ -83,8 +83,10 @@ def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
 def _read(path: Path) -> Any:
     """Return the array of a .csv or .npy file."""
     try:
+        if path.suffix.lower() == ".csv":
+            return _table(path)
         # Mapped, an array is no larger than its file.
-        return _table(path) if path.suffix.lower() == ".csv" else np.load(path, mmap_mode="r")
+        return np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInputError(
             f"{str(path)!r} cannot be read ({error}): give a .npy, .npz or .csv file of numbers."

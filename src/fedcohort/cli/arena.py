@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +14,7 @@ from fedcohort.leaderboard.arena import ArenaResults
 from fedcohort.leaderboard.challenge import Challenge
 from fedcohort.leaderboard.published import Published
 from fedcohort.leaderboard.tables import PaperTable
+from fedcohort.report.table import plain_grid
 from fedcohort.report.wording import percent
 
 _SHOWN = ("standings", "conditions", "rules")
@@ -96,15 +96,7 @@ def _drawn(table: PaperTable) -> Table:
 
 
 def _grid(first: str, *others: str, title: str | None = None) -> Table:
-    table = Table(
-        title=title,
-        box=box.SIMPLE_HEAD,
-        title_style="bold",
-        title_justify="left",
-        collapse_padding=True,
-        pad_edge=False,
-        show_edge=False,
-    )
+    table = plain_grid(title, tight=True)
     table.add_column(first, overflow="fold")
     for heading in others:
         table.add_column(heading, justify="right", no_wrap=True)

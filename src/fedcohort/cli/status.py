@@ -5,10 +5,9 @@ import json as json_module
 from typing import Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from fedcohort.report.table import plain_grid
 from fedcohort.report.timing import duration, time_left
 from fedcohort.simulation import Store
 from fedcohort.simulation.groups import dataset_of, group_states, part_states
@@ -22,7 +21,7 @@ def show_status(store: Store, *, json: bool) -> None:
         typer.echo(json_module.dumps(found))
         return
     console = Console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = plain_grid()
     for title in ("part", "done", "running", "left", "rounds", "time left"):
         table.add_column(title, justify="left" if title == "part" else "right")
     for part in found["parts"]:

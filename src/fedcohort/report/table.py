@@ -102,17 +102,23 @@ def _width(table: Table, console: Console, options: ConsoleOptions) -> int:
     return Measurement.get(console, options.update(max_width=10_000), table).maximum
 
 
-def _draw(
-    title: str, columns: Sequence[_Column], members: Sequence[Summary], *, short: bool
-) -> Table:
-    table = Table(
+def plain_grid(title: str | None = None, *, tight: bool = False) -> Table:
+    """Return an empty table without lines at its sides, as all commands print them."""
+    return Table(
         title=title,
         box=box.SIMPLE_HEAD,
         title_style="bold",
         title_justify="left",
+        collapse_padding=tight,
         pad_edge=False,
         show_edge=False,
     )
+
+
+def _draw(
+    title: str, columns: Sequence[_Column], members: Sequence[Summary], *, short: bool
+) -> Table:
+    table = plain_grid(title)
     for i, column in enumerate(columns):
         heading = column.short if short else column.title
         table.add_column(heading, justify="right" if i else "left", no_wrap=i > 0)

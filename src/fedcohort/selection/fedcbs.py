@@ -20,14 +20,12 @@ encryption, so that no server sees label counts; here clients tell the counts th
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
+from fedcohort.selection.base import Cohort, Floats, Need, Outcome
+from fedcohort.selection.counting import RoundSelector, take_back
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -39,7 +37,7 @@ _CHOSEN = "chosen"
 
 @register("fed-cbs")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class FedCBS(Selector):
+class FedCBS(RoundSelector):
     """Draw cohorts whose classes are balanced; leaks label counts.
 
     Parameters
@@ -58,10 +56,6 @@ class FedCBS(Selector):
     exploration: float = parameter(10.0, Interval(0))
 
     needs = frozenset({Need.LABEL_COUNTS})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._round = 0
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         self._roster.define(_CHOSEN, 0.0)
@@ -89,23 +83,7 @@ class FedCBS(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Do not count clients that were chosen but did not train."""
-        self._roster.define(_CHOSEN, 0.0)
-        rows = self._roster.rows(outcome.ids[~outcome.trained])
-        self._roster.put(_CHOSEN, rows, np.maximum(self._roster[_CHOSEN][rows] - 1, 0))
-
-    def _forget(self) -> None:
-        # Sizes told anew also lead here, and do not start the rounds again.
-        if not len(self._roster):
-            self._round = 0
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the roster and the round."""
-        return super().state() | {"fedcbs.round": np.asarray(self._round)}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue in the same round."""
-        super().restore(state)
-        self._round = int(state["fedcbs.round"])
+        take_back(self._roster, _CHOSEN, outcome)
 
 
 def qcid(counts: Floats) -> Floats:

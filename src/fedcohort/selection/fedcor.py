@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need
+from fedcohort.selection.counting import RoundSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Ids, Rows
 
@@ -44,7 +45,7 @@ _BEFORE, _HEARD, _CHANGES, _PICKS = "before", "heard", "changes", "picks"
 
 @register("fedcor")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class FedCor(Selector):
+class FedCor(RoundSelector):
     """Choose clients whose improvement goes with everyone's.
 
     Parameters
@@ -154,21 +155,20 @@ class FedCor(Selector):
         self._roster.define(_PICKS, 0.0)
 
     def _forget(self) -> None:
-        self._round = 0
-        # The round that each column of changes is a sample of; 0 where there is none yet.
-        self._sampled = np.zeros(self.history, np.int64)
+        super()._forget()
+        if not self._round:
+            # The round that each column of changes is a sample of; 0 where there is none yet.
+            self._sampled = np.zeros(self.history, np.int64)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the roster, the round and which rounds the samples are of."""
         return super().state() | {
-            "fedcor.round": np.asarray(self._round),
             "fedcor.sampled": self._sampled.copy(),
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue in the same round with the same samples."""
         super().restore(state)
-        self._round = int(state["fedcor.round"])
         self._sampled = state["fedcor.sampled"].copy()
 
 

@@ -29,6 +29,7 @@ import scipy  # its parts are loaded when they are used
 
 from fedcohort.parameters import Interval, OneOf, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Outcome
+from fedcohort.selection.counting import take_back
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 from fedcohort.selection.update_products import UpdateSelector
@@ -91,9 +92,7 @@ class FedGS(UpdateSelector):
 
     def observe(self, outcome: Outcome) -> None:
         """Do not count clients that did not train; the graph stays as clients sent it first."""
-        self._roster.define(_CHOSEN, 0.0)
-        rows = self._roster.rows(outcome.ids[~outcome.trained])
-        self._roster.put(_CHOSEN, rows, np.maximum(self._roster[_CHOSEN][rows] - 1, 0))
+        take_back(self._roster, _CHOSEN, outcome)
 
     def _distances(self) -> Floats:
         """Return the H [C, C] of all clients; 1 to those whose features are unknown."""

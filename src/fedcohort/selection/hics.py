@@ -28,16 +28,15 @@ numbers; and where clients are skewed in different degrees it hears only their f
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcohort.parameters import Interval, OneOf, Optional, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Floats, Need
 from fedcohort.selection.clustered import sampling_distributions
+from fedcohort.selection.counting import RoundSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 from fedcohort.selection.ward import cut
@@ -50,7 +49,7 @@ _TRIED = "tried"
 
 @register("hics")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class HiCS(Selector):
+class HiCS(RoundSelector):
     """Prefer clusters of clients whose labels seem evenly spread, less so as training proceeds.
 
     Parameters
@@ -91,10 +90,6 @@ class HiCS(Selector):
     needs = frozenset({Need.UPDATE})
     # 1 had T = 0.0025, whatever the learning rate, no fallback, and averaged by size.
     revision = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._forget()
 
     def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
         """Hear updates, of which only the output layer's bias is kept."""
@@ -167,18 +162,6 @@ class HiCS(Selector):
         if unknown.any():
             biases[unknown] = 0.0 if unknown.all() else biases[~unknown].mean(axis=0)
         return biases
-
-    def _forget(self) -> None:
-        self._round = 0
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the roster and the round."""
-        return super().state() | {"hics.round": np.asarray(self._round)}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue in the same round."""
-        super().restore(state)
-        self._round = int(state["hics.round"])
 
 
 def entropy_of(biases: Floats, temperature: float) -> Floats:

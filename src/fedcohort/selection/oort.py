@@ -34,7 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
+from fedcohort.selection.base import Cohort, Floats, Need, Outcome
+from fedcohort.selection.counting import RoundSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -50,7 +51,7 @@ _LAST = "last"
 
 @register("oort")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class Oort(Selector):
+class Oort(RoundSelector):
     """Prefer useful and fast clients, and explore the unknown ones.
 
     Parameters
@@ -90,7 +91,6 @@ class Oort(Selector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._round = 0
         self._pace = self.preferred
         self._history: list[float] = []
 
@@ -174,14 +174,14 @@ class Oort(Selector):
         self._roster.define(_LAST, 0.0)
 
     def _forget(self) -> None:
-        self._round = 0
-        self._pace = self.preferred
-        self._history = []
+        super()._forget()
+        if not self._round:
+            self._pace = self.preferred
+            self._history = []
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the roster, the round and the pacer."""
         return super().state() | {
-            "oort.round": np.asarray(self._round),
             "oort.pace": np.asarray(self._pace),
             "oort.history": np.asarray(self._history, np.float64),
         }
@@ -189,7 +189,6 @@ class Oort(Selector):
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue in the same round, at the same pace."""
         super().restore(state)
-        self._round = int(state["oort.round"])
         self._pace = float(state["oort.pace"])
         self._history = state["oort.history"].tolist()
 

@@ -19,14 +19,12 @@ REFL's other half, staleness-aware aggregation, is not a matter of who is chosen
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Outcome, Selector
+from fedcohort.selection.base import Cohort, Floats, Outcome
+from fedcohort.selection.counting import RoundSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -37,7 +35,7 @@ _STAYED, _LEFT = "stayed", "left"
 
 @register("refl")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class REFL(Selector):
+class REFL(RoundSelector):
     """Prefer clients that will soon be away.
 
     Parameters
@@ -56,10 +54,6 @@ class REFL(Selector):
 
     hold_off: int = parameter(5, Interval(1, integral=True))
     period: int = parameter(24, Interval(1, integral=True))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._round = 0
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         self._define()
@@ -110,17 +104,3 @@ class REFL(Selector):
             self._roster.define(name, 0.0)
         for name in (_SEEN, _ROUNDS):
             self._roster.define(name, 0.0, (self.period,))
-
-    def _forget(self) -> None:
-        # Sizes told anew also lead here, and do not start the rounds again.
-        if not len(self._roster):
-            self._round = 0
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the roster and the round."""
-        return super().state() | {"refl.round": np.asarray(self._round)}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue in the same round."""
-        super().restore(state)
-        self._round = int(state["refl.round"])
