@@ -6,11 +6,12 @@ import pytest
 from fedcohort.leaderboard.entries import Entry, compare_entries
 from fedcohort.leaderboard.standings import standings
 from fedcohort.leaderboard.versus import versus
+from fedcohort.simulation.scores import Target
 
 LAST = 20
 
 
-def steps(selector, firsts, last=LAST, **values):
+def steps(selector, firsts, last=LAST, target=Target(0.8), **values):
     """An entry whose seeds are at 20 % until a round, and at 90 % from it on."""
     rounds = np.arange(last + 1)
     train = np.where(rounds >= np.array(firsts)[:, None], 0.9, 0.2)
@@ -22,11 +23,12 @@ def steps(selector, firsts, last=LAST, **values):
         "gemd": 0.5 * each,
         "participation_variation": 0.1 * each,
         "selection_seconds": 0.001 * each,
+        "worst_decile": 0.4 * each,
     }
     return Entry(
         selector=selector,
         seeds=tuple(range(len(firsts))),
-        target=0.8,
+        target=target,
         score="accuracy",
         evaluated_rounds=rounds,
         train=train,

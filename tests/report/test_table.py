@@ -8,6 +8,7 @@ from running import run
 from fedcohort.report import summarise
 from fedcohort.report.table import results_table
 from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.scores import Target
 
 
 def printed(store, width, target=0.3):
@@ -51,6 +52,14 @@ def test_without_a_target_there_is_nothing_about_one(store):
     text = printed(store, 120, target=None)
     assert "rounds to" not in text
     assert "GEMD" in text
+
+
+def test_what_a_target_is_of_is_said(store):
+    trained, tested = printed(store, 120), printed(store, 120, target=Target(0.3, "test"))
+    assert "rounds to 30 %  " in trained
+    assert "mean training curve" in trained
+    assert "rounds to 30 % test" in tested
+    assert "mean test curve" in tested
 
 
 def test_each_skew_is_a_section(varied_store):

@@ -8,6 +8,7 @@ from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.groups import group_states, groups_of, part_states
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study, study_of_runs
 
 RUNS = [RunConfig(seed=seed, rounds=3) for seed in range(4)]
@@ -41,8 +42,8 @@ def test_the_unfinished_groups_of_some_runs_are_found(store):
 
 
 def test_a_study_that_changed_adds_runs_and_keeps_those_it_does_not_name(store):
-    first = Study("s", (Part("a", tuple(RUNS[:3]), 0.9),), "first")
-    second = Study("s", (Part("a", tuple(RUNS[2:]), 0.8),), "second")
+    first = Study("s", (Part("a", tuple(RUNS[:3]), Target(0.9)),), "first")
+    second = Study("s", (Part("a", tuple(RUNS[2:]), Target(0.8, "test")),), "second")
     assert not enter_study(store, first, in_pairs).changed
     entered = enter_study(store, second, in_pairs)
     assert dataclasses.asdict(entered) == {
@@ -53,9 +54,9 @@ def test_a_study_that_changed_adds_runs_and_keeps_those_it_does_not_name(store):
         "changed": True,
     }
     named, unnamed = part_states(store)
-    assert (named.part, named.runs, named.target) == ("a", 2, 0.8)
+    assert (named.part, named.runs, named.target) == ("a", 2, Target(0.8, "test"))
     assert (unnamed.part, unnamed.runs) == ("", 2)
-    assert store.targets() == {config.key: 0.8 for config in RUNS[2:]}
+    assert store.targets() == {config.key: Target(0.8, "test") for config in RUNS[2:]}
 
 
 def test_finished_runs_are_counted(store):

@@ -7,6 +7,7 @@ from fedcohort.leaderboard.standings import standing_rows
 from fedcohort.selection import make_selector
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study
 
 # Rounds to the target in three conditions; 99 is never.
@@ -54,7 +55,7 @@ def board(tmp_path_factory):
                         for r in range(LAST + 1)
                     ]
                     store.save({config.key: records}, done=True)
-        study = Study("board", (Part("all", tuple(configs), 0.9),), "source")
+        study = Study("board", (Part("all", tuple(configs), Target(0.9)),), "source")
         enter_study(store, study, lambda _: [])
         yield store
 

@@ -15,7 +15,7 @@ from fedcohort.leaderboard.challenge import Challenge
 from fedcohort.leaderboard.published import Published
 from fedcohort.leaderboard.tables import PaperTable
 from fedcohort.report.table import plain_grid
-from fedcohort.report.wording import percent
+from fedcohort.report.wording import goal
 
 _SHOWN = ("standings", "conditions", "rules")
 
@@ -25,7 +25,7 @@ def list_conditions() -> None:
     published = Published()
     table = _grid("name", "condition", "goal", "rounds")
     for c in published.conditions:
-        table.add_row(c.name, c.title, percent(c.target, 0), str(c.config.rounds))
+        table.add_row(c.name, c.title, goal(c.target, "accuracy"), str(c.config.rounds))
     console = Console()
     console.print(table)
     seeds, rules = (

@@ -27,6 +27,7 @@ from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.kept_models import read_model
 from fedcohort.simulation.logs import run_name
 from fedcohort.simulation.planning import Entered
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Study, study_of_runs
 
 INTERRUPTED = 130
@@ -37,7 +38,7 @@ def run_and_show(
     configs: Sequence[RunConfig],
     out: Path,
     *,
-    target: float,
+    target: Target,
     json: bool,
     device: str,
     html: bool = False,
@@ -54,7 +55,7 @@ def run_and_show(
         for read in dict.fromkeys(summary.profile for summary in summaries if summary.profile):
             notices.print(f"Profiles are read from the {read}.", highlight=False)
         if json:
-            typer.echo(json_module.dumps(to_json(summaries, target)))
+            typer.echo(json_module.dumps(to_json(summaries, target.score)))
         else:
             Console().print(results_table(summaries))
         if html:

@@ -169,13 +169,14 @@ class ArenaResults:
         return pd.DataFrame(self._pair_rows())
 
     def tables(self) -> dict[str, PaperTable]:
-        """Return the tables for people: standings, conditions, rules and rounds."""
+        """Return the tables for people: standings, conditions, rules, rounds and accuracy."""
         label, conditions = self.challenge.label, self.challenge.conditions
         return {
             "standings": tables.standings_table(self.ranked, label),
             "conditions": tables.conditions_table(self.entries, conditions, label),
             "rules": tables.rules_table(self.duels, len(conditions), label),
             "rounds": tables.rounds_table(self.ranked, conditions, label),
+            "accuracy": tables.accuracy_table(self.ranked, label),
         }
 
     def figure(self) -> Figure:

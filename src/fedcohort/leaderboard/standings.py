@@ -6,7 +6,7 @@ is the geometric mean over the conditions.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,17 @@ import numpy as np
 from fedcohort.leaderboard.conditions import BASELINE
 from fedcohort.leaderboard.entries import Entry, compare_entries
 from fedcohort.selection import make_selector
+
+# What a selector came to in a condition besides its speed. Scores are on the test part, where
+# there is one.
+MEASURES: dict[str, Callable[[Entry], float | None]] = {
+    "gemd": lambda e: float(e.gemd.mean()),
+    "participation_variation": lambda e: float(e.participation_variation.mean()),
+    "final": lambda e: e.final(e.held_out),
+    "peak": lambda e: e.peak(e.held_out),
+    "drop": lambda e: e.drop(e.held_out),
+    "worst_decile": lambda e: float(e.worst_decile.mean()),
+}
 
 # By the condition's title and the selector's name.
 Entries = Mapping[str, Mapping[str, Entry]]
@@ -59,6 +70,18 @@ class Standing:
         """The lowest speed."""
         return min(self.speeds.values())
 
+    @property
+    def selection_ms(self) -> float:
+        """The time of a selection, the median of the conditions."""
+        seconds = [float(entry.selection_seconds.mean()) for entry in self.entries.values()]
+        return 1e3 * float(np.median(seconds))
+
+    def mean(self, measure: str) -> float | None:
+        """Return the mean of one of `MEASURES` over the conditions; None if one has none."""
+        values = [MEASURES[measure](entry) for entry in self.entries.values()]
+        known = [value for value in values if value is not None and not np.isnan(value)]
+        return float(np.mean(known)) if len(known) == len(values) else None
+
 
 def standings(entries: Entries, needs: Mapping[str, Sequence[str]]) -> list[Standing]:
     """Return the standings of all selectors that ran in every condition, the fastest first.
@@ -83,7 +106,6 @@ def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
     """Return the standings as a table of plain values."""
     rows = []
     for place, s in enumerate(found, start=1):
-        own = s.entries.values()
         rows.append(
             {
                 "place": place,
@@ -94,15 +116,10 @@ def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
                 "least_speed": round(s.least_speed, 3),
                 "faster": s.faster,
                 "slower": s.slower,
-                "bytes": None if s.bytes is None else round(s.bytes, 3),
-                "time": None if s.time is None else round(s.time, 3),
-                "gemd": _mean([e.gemd.mean() for e in own], 4),
-                "participation_variation": _mean(
-                    [e.participation_variation.mean() for e in own], 3
-                ),
-                "selection_ms": round(
-                    float(np.median([1e3 * e.selection_seconds.mean() for e in own])), 3
-                ),
+                "bytes": _rounded(s.bytes, 3),
+                "time": _rounded(s.time, 3),
+                **{name: _rounded(s.mean(name), 4) for name in MEASURES},
+                "selection_ms": round(s.selection_ms, 3),
             }
         )
     return rows
@@ -146,6 +163,5 @@ def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | N
     return geometric_mean(ratios) if ratios else None
 
 
-def _mean(values: Sequence[float], digits: int) -> float | None:
-    mean = float(np.mean(values))
-    return None if np.isnan(mean) else round(mean, digits)
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fedcohort.report.summary import Summary
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.scores import Target
 
 
 def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
@@ -19,7 +20,7 @@ def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
     out : str
         The folder to name.
     """
-    shared: dict[tuple[tuple[str, ...], tuple[int, ...], float | None], dict[str, None]] = {}
+    shared: dict[tuple[tuple[str, ...], tuple[int, ...], Target | None], dict[str, None]] = {}
     for summary in summaries:
         what = _options(summary.config), summary.seeds, summary.target
         # Once, even if its data or its code were replaced: only what is there now can be done.
@@ -31,7 +32,8 @@ def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
             words += ["--selector", selector]
         words += ["--seeds", _seeds(seeds)]
         if target is not None:
-            words += ["--target", f"{target:g}"]
+            words += ["--target", f"{target.score:g}"]
+            words += [] if target.on == "train" else ["--target-on", target.on]
         commands.append(shlex.join([*words, "--out", out]))
     return commands
 

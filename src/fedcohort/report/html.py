@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import platform
@@ -78,7 +79,7 @@ def write_report(store: Store, path: str | Path, target: Targets) -> Path:
         Where the runs are.
     path : path-like
         The file to write; it appears whole or not at all.
-    target : float, dict of float by run, or None
+    target : float, Target, dict of Target by run, or None
         The training score to count rounds and bytes to.
 
     Returns
@@ -115,6 +116,8 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
         summaries=summaries,
         aimed=any(s.target is not None for s in summaries),
         goal=_goal(summaries),
+        aim=_aim(summaries, score),
+        tested_first={s.target.on for s in summaries if s.target is not None} == {"test"},
         score=score,
         score_title=score[0].upper() + score[1:],
         explained=[text for name, text in _EXPLAINED.items() if name in _words_used(summaries)],
@@ -200,6 +203,7 @@ def _data(
             "train": _curve(s.train),
             "test": s.test and _curve(s.test),
             "reached": s.rounds_to_target,
+            "reached_on": s.target and s.target.on,
             "gemd": rounded(s.gemd, 4),
             "gemd_sd": rounded(s.gemd_sd, 4),
             "variation": rounded(s.participation_variation, 4),
@@ -211,7 +215,10 @@ def _data(
         for s in summaries
     ]
     return {
-        "targets": [common_target(members) for members in panels.values()],
+        "targets": [
+            (found := common_target(members)) and dataclasses.asdict(found)
+            for members in panels.values()
+        ],
         "scores": [common_score(members) for members in panels.values()],
         "panels": titles,
         "styles": styles,
@@ -273,6 +280,12 @@ def _goal(members: Sequence[Summary]) -> str:
     """Return the target that groups share, or words if they do not."""
     score, target = common_score(members), common_target(members)
     return "the target" if target is None or score == "score" else wording.goal(target, score)
+
+
+def _aim(members: Sequence[Summary], score: str) -> str:
+    """Return the target with the score that it is of."""
+    measured = {s.target.on for s in members if s.target is not None}
+    return f"{_goal(members)} {'training ' if measured == {'train'} else ''}{score}"
 
 
 def _headline(panels: dict[str, list[Summary]]) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 from fedcohort.report.summary import Summary, common_score, common_target
 from fedcohort.report.wording import (
     MISSING,
+    PARTS,
     decimal,
     final_score,
     goal,
@@ -133,8 +134,10 @@ def _caption(members: Sequence[Summary]) -> str:
     seeds = sorted({len(s.seeds) for s in members})
     rounds = sorted({s.rounds for s in members})
     notes = [f"{_span(seeds, 'seed')}, {_span(rounds, 'round')}"]
-    if any(member.target is not None for member in members):
-        notes.append("rounds to the target are those of the mean training curve")
+    measured = {m.target.on for m in members if m.target is not None}
+    if measured:
+        words = " or ".join(word for part, word in PARTS.items() if part in measured)
+        notes.append(f"rounds to the target are those of the mean {words} curve")
     promises = {s.config.promise for s in members}
     if len(promises) == 1 and (promise := promises.pop()) is not None:
         notes.append(str(promise))

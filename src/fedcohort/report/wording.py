@@ -5,16 +5,18 @@ from typing import Protocol
 from fedcohort.metrics import RoundsInterval
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.summary import Summary
+from fedcohort.simulation.scores import Target
 
 MISSING = "–"
+PARTS = {"train": "training", "test": "test"}
 
 
 class Arrival(Protocol):
     """Whatever may have reached a target, over several seeds."""
 
     @property
-    def target(self) -> float | None:
-        """The score to reach."""
+    def target(self) -> Target | None:
+        """What rounds are counted to."""
 
     @property
     def rounds(self) -> int:
@@ -41,11 +43,18 @@ def scored(value: float | None, score: str, digits: int = 1) -> str:
     return MISSING if value is None else f"{value:.{digits + 2}f}".replace("-", "−")
 
 
-def goal(target: float | None, score: str) -> str:
-    """Return a target as people write it; ``target`` if it is not known."""
+def goal(target: Target | None, score: str) -> str:
+    """Return a target as people write it; ``target`` if it is not known.
+
+    Examples
+    --------
+    >>> goal(Target(0.9), "accuracy"), goal(Target(0.5, "test"), "accuracy")
+    ('90 %', '50 % test')
+    """
     if target is None:
         return "target"
-    return percent(target, 0) if score == "accuracy" else f"{target:g}"
+    number = percent(target.score, 0) if score == "accuracy" else f"{target.score:g}"
+    return number if target.on == "train" else f"{number} test"
 
 
 def final_score(summary: Summary, part: str) -> str:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from fedcohort.simulation import liveness
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.store_file import damaged
 
@@ -62,8 +63,8 @@ class PartState:
     ----------
     study, part : str
         Its names; both are empty for runs that no study names any more.
-    target : float or None
-        The training score its reports count rounds to.
+    target : Target or None
+        What its reports count rounds to.
     runs, done, running : int
         All of them, those that are finished, and those that somebody works on.
     rounds, rounds_done : int
@@ -74,7 +75,7 @@ class PartState:
 
     study: str
     part: str
-    target: float | None
+    target: Target | None
     runs: int
     done: int
     running: int
@@ -131,12 +132,13 @@ def part_states(store: Store) -> list[PartState]:
         ).fetchall()
     )
     named = store.db.execute(
-        "SELECT study, part, target, run FROM parts LEFT JOIN studies USING (study)"
+        "SELECT study, part, target, target_on, run FROM parts LEFT JOIN studies USING (study)"
         " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
     ).fetchall()
-    unnamed = group_of.keys() - {row[3] for row in named}
-    found: dict[tuple[str, str, float | None], list[GroupState]] = {}
-    for study, part, target, run in [*named, *(("", "", None, run) for run in sorted(unnamed))]:
+    unnamed = sorted(group_of.keys() - {row[-1] for row in named})
+    found: dict[tuple[str, str, Target | None], list[GroupState]] = {}
+    for study, part, score, on, run in [*named, *(("", "", None, "", run) for run in unnamed)]:
+        target = None if score is None else Target(score, on)
         name = group_of.get(run)
         group = groups[name] if name else _ungrouped(store, elsewhere.get(run))
         found.setdefault((study, part, target), []).append(group)
