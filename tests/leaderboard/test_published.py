@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import lzma
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedcohort.leaderboard.entries import BY_SEED, read_entry
 from fedcohort.leaderboard.published import FILE, Published, write_published
 from fedcohort.simulation import RoundRecord, Store
 from fedcohort.simulation.merging import merge
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import read_study
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +137,37 @@ def test_where_runs_were_made_is_kept(board, conditions, published):
     origin = published.origins[conditions[0].name]
     assert (origin.device, origin.torch) == (facts["device"], facts["torch"])
     assert str(origin).endswith(f"(PyTorch {facts['torch']}, float32)")
+
+
+def test_targets_on_the_test_part_travel(board, conditions, tmp_path):
+    tested = [dataclasses.replace(c, target=Target(0.3, "test")) for c in conditions]
+    with open(tmp_path / "tested.npz", "wb") as file:
+        write_published(file, tested, board)
+    found = Published(tmp_path / "tested.npz")
+    assert found.conditions == tuple(tested)
+    entry = found.entries(tested[0], [0, 1, 2])["match"]
+    same(entry, read_entry(board, tested[0].runs("match"), "match", Target(0.3, "test")))
+    np.testing.assert_array_equal(entry.curve, entry.test)
+
+
+def test_the_worst_decile_is_that_of_the_clients_scores(board, conditions, published):
+    config = conditions[0].runs("dp3s", [1])[0]
+    scores = sorted(s.score for s in board.final_scores(config.key, "client") if s.part == "train")
+    (worst,) = published.entries(conditions[0], [1])["dp3s"].worst_decile
+    assert worst == pytest.approx(np.mean(scores[:2]))
+
+
+def test_a_file_of_the_version_before_is_readable(published, conditions, tmp_path):
+    """Its targets were of the training score, and nothing was known of single clients."""
+    with np.load(published.path) as arrays:
+        kept = {n: values for n, values in arrays.items() if not n.endswith("/worst_decile")}
+    about = json.loads(kept["about"].tobytes())
+    for said in about:
+        del said["target_on"]
+    kept["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "old.npz", **kept)
+    old = Published(tmp_path / "old.npz")
+    assert old.conditions == tuple(conditions)
+    entry = old.entries(conditions[0], [0, 2])["match"]
+    assert np.isnan(entry.worst_decile).tolist() == [True, True]
+    assert entry.target == Target(0.3, "train")
