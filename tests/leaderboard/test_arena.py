@@ -162,7 +162,13 @@ def test_the_tables_are_written_for_papers_and_for_programs(found, tmp_path):
     paths = {path.name: path for path in results.write(tmp_path / "to")}
     names = ("standings", "conditions", "rules", "rounds", "accuracy")
     texts = {f"{name}.{ending}" for name in names for ending in ("md", "tex")}
-    assert set(paths) == texts | {"standings.csv", "pairs.csv", "arena.png", "arena.pdf"}
+    assert set(paths) == texts | {
+        "standings.csv",
+        "rounds.csv",
+        "pairs.csv",
+        "arena.png",
+        "arena.pdf",
+    }
     rounds = paths["rounds.tex"].read_text()
     assert r"selector & $\xi$ = 1 & $\xi$ = 0.5, 30 \% drop out & speed \\" in rounds
     assert r"\textbf{uniform} & " in rounds

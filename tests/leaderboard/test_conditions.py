@@ -43,6 +43,10 @@ def test_the_study_of_the_leaderboard_has_its_conditions():
 def test_conditions_of_one_skew_are_told_apart_by_what_differs():
     names = [c.name for c in found({"cohort": 10}, {"cohort": 25}, {"skew": "H"})]
     assert names == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25", "digits-H"]
+    longer = found({"cohort": 10, "rounds": 9}, {"cohort": 25, "rounds": 5})
+    assert [c.name for c in longer] == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25"]
+    same = found({"rounds": 9}, {"rounds": 5})
+    assert [c.name for c in same] == ["digits-1-9-rounds", "digits-1-5-rounds"]
     models = found({"model": "mlp"}, {"model": "cnn-small"})
     assert [c.title for c in models] == [
         "Digits, ξ = 1, model mlp",

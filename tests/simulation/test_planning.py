@@ -67,6 +67,20 @@ def test_finished_runs_are_counted(store):
     assert (entered.added, entered.known, entered.done) == (3, 1, 1)
 
 
+def test_targets_of_the_format_before_are_of_the_training_score(tmp_path):
+    with Store(tmp_path) as store:
+        enter_study(store, study_of_runs(RUNS, Target(0.9)), in_pairs)
+    with sqlite3.connect(tmp_path / "results.sqlite") as db:
+        db.execute("ALTER TABLE parts DROP COLUMN target_on")
+        db.execute("PRAGMA user_version=4")
+    db.close()
+    with Store(tmp_path) as store:
+        assert store.targets() == {config.key: Target(0.9, "train") for config in RUNS}
+        tested = Study("tested", (Part("a", tuple(RUNS), Target(0.5, "test")),), "text")
+        enter_study(store, tested, in_pairs)
+        assert {part.target for part in part_states(store)} == {Target(0.9), Target(0.5, "test")}
+
+
 def test_unfinished_runs_of_the_first_format_begin_again(tmp_path):
     with Store(tmp_path) as store:
         store.begin(RUNS[0], {}, FEDERATION)

@@ -219,11 +219,16 @@ class ArenaResults:
             The files; without a picture where matplotlib is not installed.
         """
         place = Path(folder)
-        paths = [place / "standings.csv", place / "pairs.csv"]
-        write_csv(paths[0], standing_rows(self.ranked))
-        write_csv(paths[1], self._pair_rows())
-        for name, table in self.tables().items():
-            for ending, text in (("md", table.markdown()), ("tex", table.latex())):
+        rows = {
+            "standings": standing_rows(self.ranked),
+            "rounds": tables.entry_rows(self.entries, self.challenge.conditions),
+            "pairs": self._pair_rows(),
+        }
+        paths = [place / f"{name}.csv" for name in rows]
+        for path, table in zip(paths, rows.values(), strict=True):
+            write_csv(path, table)
+        for name, drawn in self.tables().items():
+            for ending, text in (("md", drawn.markdown()), ("tex", drawn.latex())):
                 paths.append(place / f"{name}.{ending}")
                 with replace_file(paths[-1]) as file:
                     file.write(text.encode())

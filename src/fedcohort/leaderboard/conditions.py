@@ -78,7 +78,7 @@ def conditions_of(
         seeds = sorted(runs[BASELINE])
         whole = tuple(name for name, own in runs.items() if sorted(own) == seeds)
         like = [other for other in compared if _name(other) == _name(setting)]
-        more = what_differs(setting, like, SETTINGS.keys() - _SAID - _UNSAID)
+        more = _told_apart(setting, like)
         name = "-".join([_name(setting), *map(_slug, more)])
         title = ", ".join([dataset_title(setting.dataset), hardship(setting), *more])
         conditions.append(Condition(name, title, setting, goals[setting], tuple(seeds), whole))
@@ -115,6 +115,14 @@ def hardship(config: RunConfig) -> str:
     if config.availability != "always":
         words.append(f"availability {config.availability}")
     return ", ".join(words)
+
+
+def _told_apart(config: RunConfig, like: Sequence[RunConfig]) -> list[str]:
+    """Say how a setting differs from others of its name; by rounds only if nothing else does."""
+    settings = SETTINGS.keys() - _SAID - _UNSAID
+    shorter = {other: what_differs(other, like, settings - {"rounds"}) for other in like}
+    enough = len(set(map(tuple, shorter.values()))) == len(like)
+    return shorter[config] if enough else what_differs(config, like, settings)
 
 
 def _name(config: RunConfig) -> str:

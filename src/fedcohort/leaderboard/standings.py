@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from fedcohort.leaderboard.conditions import BASELINE
-from fedcohort.leaderboard.entries import Entry, compare_entries
+from fedcohort.leaderboard.entries import Entry, FloatArray, compare_entries
 from fedcohort.selection import make_selector
 
 # What a selector came to in a condition besides its speed. Scores are on the test part, where
 # there is one.
 MEASURES: dict[str, Callable[[Entry], float | None]] = {
-    "gemd": lambda e: float(e.gemd.mean()),
-    "participation_variation": lambda e: float(e.participation_variation.mean()),
+    "gemd": lambda e: _known(e.gemd),
+    "participation_variation": lambda e: _known(e.participation_variation),
     "final": lambda e: e.final(e.held_out),
     "peak": lambda e: e.peak(e.held_out),
     "drop": lambda e: e.drop(e.held_out),
-    "worst_decile": lambda e: float(e.worst_decile.mean()),
+    "worst_decile": lambda e: _known(e.worst_decile),
 }
 
 # By the condition's title and the selector's name.
@@ -79,7 +79,7 @@ class Standing:
     def mean(self, measure: str) -> float | None:
         """Return the mean of one of `MEASURES` over the conditions; None if one has none."""
         values = [MEASURES[measure](entry) for entry in self.entries.values()]
-        known = [value for value in values if value is not None and not np.isnan(value)]
+        known = [value for value in values if value is not None]
         return float(np.mean(known)) if len(known) == len(values) else None
 
 
@@ -116,9 +116,9 @@ def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
                 "least_speed": round(s.least_speed, 3),
                 "faster": s.faster,
                 "slower": s.slower,
-                "bytes": _rounded(s.bytes, 3),
-                "time": _rounded(s.time, 3),
-                **{name: _rounded(s.mean(name), 4) for name in MEASURES},
+                "bytes": rounded(s.bytes, 3),
+                "time": rounded(s.time, 3),
+                **{name: rounded(s.mean(name), 4) for name in MEASURES},
                 "selection_ms": round(s.selection_ms, 3),
             }
         )
@@ -158,10 +158,16 @@ def _standing(name: str, needs: tuple[str, ...], entries: Entries) -> Standing:
     )
 
 
+def _known(by_seed: FloatArray) -> float | None:
+    mean = float(by_seed.mean())
+    return None if np.isnan(mean) else mean
+
+
 def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
     ratios = [a / b for a, b in pairs if a and b]
     return geometric_mean(ratios) if ratios else None
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def rounded(value: float | None, digits: int) -> float | None:
+    """Return a value with so many decimals; None where it is not known."""
     return None if value is None else round(value, digits)

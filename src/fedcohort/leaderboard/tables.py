@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedcohort.leaderboard.conditions import BASELINE, Condition
 from fedcohort.leaderboard.entries import Entry, compare_entries
-from fedcohort.leaderboard.standings import Entries, Standing
+from fedcohort.leaderboard.standings import MEASURES, Entries, Standing, rounded
 from fedcohort.leaderboard.versus import Versus
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.wording import (
@@ -276,9 +274,31 @@ def pair_rows(
     return rows
 
 
+def entry_rows(entries: Entries, conditions: Sequence[Condition]) -> list[dict[str, Any]]:
+    """Return one row per condition and selector, as plain values; the fastest first."""
+    return [
+        {
+            "condition": condition.name,
+            "selector": entry.selector,
+            "seeds": len(entry.seeds),
+            "rounds": entry.rounds,
+            "target": entry.target.score,
+            "target_on": entry.target.on,
+            "rounds_to_target": entry.rounds_to_target,
+            "interval_low": entry.interval and entry.interval.low,
+            "interval_high": entry.interval and entry.interval.high,
+            "bytes_to_target": entry.bytes_to_target,
+            "time_to_target": rounded(entry.time_to_target, 3),
+            **{name: rounded(measure(entry), 4) for name, measure in MEASURES.items()},
+            "selection_ms": rounded(1e3 * float(entry.selection_seconds.mean()), 3),
+        }
+        for condition in conditions
+        for entry in sorted(entries[condition.title].values(), key=lambda e: e.arrival)
+    ]
+
+
 def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
     interval = entry.interval
-    worst = float(entry.worst_decile.mean())
     return {
         who: entry.selector,
         f"{who}_rounds": entry.rounds_to_target,
@@ -289,7 +309,7 @@ def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
         f"{who}_final_test": entry.final("test"),
         f"{who}_peak_test": entry.peak("test"),
         f"{who}_drop_test": entry.drop("test"),
-        f"{who}_worst_decile": None if np.isnan(worst) else worst,
+        f"{who}_worst_decile": MEASURES["worst_decile"](entry),
     }
 
 
