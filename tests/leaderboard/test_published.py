@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pack import main as pack_main
+from pack import pack
 from publish import finished, publish
 
+from fedcohort.errors import StoreError
 from fedcohort.leaderboard.conditions import conditions_of_study
 from fedcohort.leaderboard.entries import BY_SEED, read_entry
 from fedcohort.leaderboard.published import FILE, Published, write_published
@@ -171,3 +174,44 @@ def test_a_file_of_the_version_before_is_readable(published, conditions, tmp_pat
     entry = old.entries(conditions[0], [0, 2])["match"]
     assert np.isnan(entry.worst_decile).tolist() == [True, True]
     assert entry.target == Target(0.3, "train")
+
+
+def test_a_packed_store_publishes_what_the_store_does(board, conditions, tmp_path, capsys):
+    """Runs that are not finished stay out of it, and so do the losses of single clients."""
+    (unfinished,) = conditions[0].runs("fedavg", [9])
+    begun = tmp_path / "begun"
+    with Store(begun) as store:
+        merge(store, board.folder)
+        store.begin(unfinished, {}, {})
+    pack_main([str(begun), str(tmp_path / "small.sqlite.xz")])
+    assert "small.sqlite.xz: " in capsys.readouterr().out
+    with Store(tmp_path / "all") as store:
+        unpacked = tmp_path / "unpacked"
+        unpacked.mkdir()
+        packed = (tmp_path / "small.sqlite.xz").read_bytes()
+        (unpacked / "results.sqlite").write_bytes(lzma.decompress(packed))
+        merge(store, unpacked)
+        assert {c.key for c in store.configs()} == {c.key for c in board.configs()}
+        for condition in conditions:
+            args = condition.runs("match"), "match", condition.target
+            same(read_entry(store, *args), read_entry(board, *args))
+        scores = store.final_scores(conditions[0].runs("match")[0].key, "client")
+    assert {s.loss for s in scores} == {None}
+    with Store.existing(begun) as store:
+        assert store.final_scores(conditions[0].runs("match")[0].key, "client")[0].loss is not None
+
+
+def test_only_a_store_is_packed(tmp_path):
+    with pytest.raises(StoreError, match="There are no results"):
+        pack(tmp_path / "nothing", tmp_path / "small.sqlite.xz")
+    assert not (tmp_path / "small.sqlite.xz").exists()
+
+
+def test_targets_on_the_test_part_are_the_highest_that_fedavg_reaches():
+    """In steps of 5 %, so that nobody chose them to suit a rule."""
+    published = Published()
+    tested = [c for c in published.conditions if c.target.on == "test"]
+    assert tested
+    for condition in tested:
+        peak = published.entries(condition, condition.seeds)["fedavg"].peak("test")
+        assert condition.target.score == pytest.approx(int(20 * peak + 1e-9) / 20), condition.name
