@@ -115,7 +115,7 @@ def test_the_table_is_written_beside_the_figure(board, tmp_path, capsys):
     (slow,) = [r for r in rounds if r["condition"] == "digits-1" and r["selector"] == "pow-d"]
     (fast,) = [r for r in rounds if r["condition"] == "digits-1" and r["selector"] == "match"]
     assert rounds[0] == fast
-    assert (slow["rounds"], slow["rounds_to_target"], slow["bytes_to_target"]) == ("9", "", "")
+    assert (slow["rounds"], slow["rounds_to_target"], slow["megabytes_to_target"]) == ("9", "", "")
     assert (fast["rounds_to_target"], fast["bytes_to_target"], fast["final"]) == (
         "2",
         "200",

@@ -287,7 +287,7 @@ def entry_rows(entries: Entries, conditions: Sequence[Condition]) -> list[dict[s
             "rounds_to_target": entry.rounds_to_target,
             "interval_low": entry.interval and entry.interval.low,
             "interval_high": entry.interval and entry.interval.high,
-            "bytes_to_target": entry.bytes_to_target,
+            "megabytes_to_target": rounded(_megabytes(entry), 3),
             "time_to_target": rounded(entry.time_to_target, 3),
             **{name: rounded(measure(entry), 4) for name, measure in MEASURES.items()},
             "selection_ms": rounded(1e3 * float(entry.selection_seconds.mean()), 3),
@@ -295,6 +295,10 @@ def entry_rows(entries: Entries, conditions: Sequence[Condition]) -> list[dict[s
         for condition in conditions
         for entry in sorted(entries[condition.title].values(), key=lambda e: e.arrival)
     ]
+
+
+def _megabytes(entry: Entry) -> float | None:
+    return None if entry.bytes_to_target is None else entry.bytes_to_target / 1e6
 
 
 def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
