@@ -19,8 +19,8 @@ Two more kinds of line choose among the rows of a file and put several of them i
                                          GEMD in the row of `match`, and ``{match.reached}`` its
                                          rounds to the target with their interval
 
-A row that says rounds and their interval has ``{reached}`` by itself too. What is empty in the file is
-a dash where a number is asked for (``{bytes:.2f}``).
+A row that says rounds and their interval has ``{reached}`` by itself too. What is empty in the file
+is a dash where a number is asked for (``{bytes:.2f}``).
 
 The file is a CSV, or JSON with a list of objects. Numbers are rounded as the decimals that stand in
 the file. A benchmark's ``--save FILE`` writes whole tables, with their command, machine, version
