@@ -49,10 +49,10 @@ def test_some_seeds_are_those_of_the_store(board, conditions, published):
     same(entry, read_entry(board, condition.runs("match", [2]), "match", condition.target))
 
 
-def test_scores_that_are_no_shares_of_samples_are_kept_as_they_are(tmp_path, conditions):
+@pytest.mark.parametrize("scores", [[-0.123456789, np.pi / 4], [-0.5, 0.75]])
+def test_scores_that_are_no_shares_of_samples_are_kept_as_they_are(tmp_path, conditions, scores):
     """R² of a regression, without a test part."""
     condition = dataclasses.replace(conditions[0], selectors=("fedavg",), seeds=(0,))
-    scores = [-0.123456789, np.pi / 4]
     with Store(tmp_path / "store") as store:
         (config,) = condition.runs("fedavg")
         facts = {"clients": 20, "device": "CPU", "torch": "2", "score": "R²"}

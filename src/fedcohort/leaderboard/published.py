@@ -177,7 +177,7 @@ def _samples(scores: npt.NDArray[Any]) -> int | None:
     """Return the number that all scores are counts over; None if there is none."""
     samples = 1
     for score in np.unique(scores):
-        if not np.isfinite(score):
+        if not 0 <= score <= 1:
             return None
         fraction = Fraction(float(score)).limit_denominator(_MOST_SAMPLES)
         samples = math.lcm(samples, fraction.denominator)
