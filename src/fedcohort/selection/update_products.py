@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.selection.base import Floats, Need, Selector
+from fedcohort.selection.columns import sum_over_columns
 from fedcohort.selection.roster import Rows
 
 _STATE = "update_products"
@@ -33,16 +34,14 @@ class UpdateSelector(Selector):
     def _inner_products(self) -> Floats:
         """Return the inner products [C, C] of all updates, 0 where one is unknown."""
         if self._products is None:
-            updates = self._roster[Need.UPDATE.value]
-            self._products = _finite_products(updates, updates)
+            self._products = _products(self._roster[Need.UPDATE.value], slice(None))
         return self._products
 
     def _told(self, need: Need, rows: Rows) -> None:  # noqa: ARG002
         if self._products is None:
             return
         # Only the participants' rows changed: a tenth of the work for a tenth of the clients.
-        updates = self._roster[Need.UPDATE.value]
-        fresh = _finite_products(updates[rows], updates)
+        fresh = _products(self._roster[Need.UPDATE.value], rows)
         self._products[rows], self._products[:, rows] = fresh, fresh.T
 
     def _joined(self, rows: Rows) -> None:  # noqa: ARG002
@@ -67,7 +66,14 @@ class UpdateSelector(Selector):
             self._products = state[_STATE].copy()
 
 
-def _finite_products(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floats:
-    # Updates of a diverging model may be too large to be multiplied.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.nan_to_num(left @ right.T).astype(np.float64)
+def _products(updates: NDArray[np.floating], rows: Rows | slice) -> Floats:
+    """Return the inner products [m, C] of some updates with all [C, d], 0 where one is unknown."""
+
+    def part(columns: slice) -> Floats:
+        # Updates of a diverging model may be too large to be multiplied.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (updates[rows, columns] @ updates[:, columns].T).astype(np.float64)
+
+    largest = float(np.finfo(np.float32).max)
+    summed = sum_over_columns(part, updates.shape[1])
+    return np.nan_to_num(summed, posinf=largest, neginf=-largest)
