@@ -57,6 +57,7 @@ class Clustered(UpdateSelector):
         if self.distance != "angle":
             # 1 did not square L2, and took clients that had not trained for equal to all others.
             self.revision = 2  # type: ignore[misc]
+        self.only_products = self.distance != "l1"  # type: ignore[misc]
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         sizes = self._roster["size"][rows]

@@ -24,7 +24,7 @@ class Landing:
     received : dict of float64 [m]
         Losses of the model they received, by run, where the selector hears those instead.
     updates : dict of float32 [m, d]
-        By run, where the selector needs them.
+        By run, where the selector needs them; on the device where they stay there.
     done : torch.Event, optional
         When all of it is there; None if it is.
     """
