@@ -140,8 +140,7 @@ def by_main_class(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return clients ordered by main class, within it by its share, shape [C]."""
     shares = label_mixtures(counts)
     main = shares.argmax(axis=1)
-    order: npt.NDArray[np.int64] = np.lexsort((-shares.max(axis=1), main))
-    return order
+    return np.lexsort((-shares.max(axis=1), main))
 
 
 def label_mixtures(counts: npt.NDArray[Any]) -> FloatArray:
