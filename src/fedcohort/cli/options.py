@@ -3,7 +3,7 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -11,6 +11,7 @@ from click import Context, HelpFormatter
 from typer.core import TyperCommand
 from typer.models import ArgumentInfo
 
+from fedcohort.errors import InvalidParameterError
 from fedcohort.settings import GROUPS, Group, Setting
 from fedcohort.simulation.config import SETTINGS
 
@@ -68,6 +69,12 @@ class App(typer.Typer):
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         """Register a function as a command."""
         return super().command(name, **{"cls": Command} | options)
+
+
+def one_of(option: str, text: str, words: Sequence[str]) -> None:
+    """Refuse a text that is none of a few words."""
+    if text not in words:
+        raise InvalidParameterError(f"{option} must be {' or '.join(words)}, not {text!r}.")
 
 
 def completion(name: str) -> Callable[[str], list[str]]:
