@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.errors import InvalidInputError, StoreError
+from fedcohort.errors import InvalidInputError, StoreError, UnwritableFileError
+from fedcohort.files import replace_file
 
 FOLDER_VARIABLE = "FEDCOHORT_ANSWERS"
 
@@ -81,19 +82,15 @@ class Answers:
                 )
             vector = draw()
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = path.with_suffix(f".{os.getpid()}.new")
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            with replace_file(path, private=True) as file:
                 np.save(file, vector, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except (OSError, ValueError, EOFError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
+        except InvalidInputError:
+            raise
+        except (OSError, ValueError, EOFError, UnwritableFileError) as error:
             raise StoreError(
-                f"What this client answered cannot be kept in {self.folder} ({error}), and without"
-                f" that its promise would not outlive a restart: set {FOLDER_VARIABLE} to a folder"
-                " that it may write."
+                f"What this client answered cannot be kept in {self.folder}"
+                f" ({error.__cause__ or error}), and without that its promise would not outlive a"
+                f" restart: set {FOLDER_VARIABLE} to a folder that it may write."
             ) from error
         if given:
             self.log.warning(
