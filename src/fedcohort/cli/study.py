@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedcohort.cli.run import do_study
 from fedcohort.report.summary import summarise
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.study import Study
@@ -37,7 +37,7 @@ def run_and_show_parts(
         stop_after=stop_after,
         logs=logs,
     ) as (store, wanted):
-        Console().print(results_table(summarise(store, store.targets(), wanted)))
+        Console().print(ResultsTable(summarise(store, store.targets(), wanted)))
         folder = shlex.quote(str(out))
         notices.print(f"For curves and details: fedcohort report {folder}")
 
