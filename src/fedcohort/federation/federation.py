@@ -130,10 +130,13 @@ def build_federation(
     else:
         labels, rng = _labels_to_divide(dataset, spec), generator(seed, "partition")
         partition = _divide(labels, clients, spec, rng, samples_per_client, size_spread, reuse)
-    groups = dataset.label_groups
-    if groups is None:
-        return Federation(dataset, partition, np.zeros((len(partition), 0), dtype=np.int64))
-    return Federation(dataset, partition, partition.label_counts(groups, dataset.groups))
+    return Federation(dataset, partition, _label_counts(dataset, partition))
+
+
+def _label_counts(dataset: Dataset, partition: Partition) -> IntArray:
+    if dataset.label_groups is None:
+        return np.zeros((len(partition), 0), dtype=np.int64)
+    return partition.label_counts(dataset.label_groups, dataset.groups)
 
 
 def _labels_to_divide(dataset: Dataset, spec: PartitionSpec) -> IntArray:
