@@ -24,14 +24,9 @@ FOLDER_VARIABLE = "FEDCOHORT_ANSWERS"
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers that clients on this machine have given.
+    """The answers that clients on this machine have given, in a folder for its owner alone.
 
-    Parameters
-    ----------
-    folder : path
-        Where they are kept, readable by their owner alone.
-    log : logging.Logger
-        Hears how many answers have left a client.
+    `log` hears how many answers have left a client.
     """
 
     folder: Path
@@ -55,18 +50,8 @@ class Answers:
     ) -> NDArray[np.float32]:
         """Return the answer of a client to a question, drawn when it is asked first.
 
-        Parameters
-        ----------
-        client : str
-            Its stable name.
-        model : dict of arrays
-            What the answer is measured with.
-        promise : str
-            What the noise promises, in words.
-        draw : callable
-            Measures and noises.
-        most : int, optional
-            Answers to different questions that may leave the client.
+        The question is the model that the answer is measured with and what the noise promises, in
+        words; ``draw()`` measures and noises. At most `most` different answers leave the client.
         """
         owner = hashlib.sha256(client.encode()).hexdigest()[:24]
         path = self.folder / f"{owner}-{_digest(model, promise)}.npy"

@@ -91,18 +91,9 @@ def with_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function whose first parameter is a dict of settings.
 
-    Parameters
-    ----------
-    without : collection of str
-        Settings that are no options of this command.
-    groups : dict of str
-        The groups of the function's other options, by name; those that are not there are output.
-
-    Returns
-    -------
-    decorator
-        The function gets one option for each setting; its dict holds those that were given and
-        those whose option has a default of its own.
+    The function gets an option for each setting but those in `without`; its dict holds those that
+    were given and those whose option has a default of its own. `groups` are those of the function's
+    other options, by name; the rest are output.
     """
     offered = {n: s for n, s in SETTINGS.items() if s.group is not None and n not in without}
 

@@ -71,26 +71,10 @@ _EXPLAINED = {
 
 
 def write_report(store: Store, path: str | Path, target: Targets) -> Path:
-    """Write the report of all runs in a store.
+    """Write the report of all runs in a store, whole or not at all, and return its path.
 
-    Parameters
-    ----------
-    store : Store
-        Where the runs are.
-    path : path-like
-        The file to write; it appears whole or not at all.
-    target : float, dict of float by run, or None
-        The training score to count rounds and bytes to.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    StoreError
-        When no round is finished yet, or the file cannot be written.
+    The target is the training score to count rounds and bytes to: one for all, or one by run.
+    Raises `StoreError` when no round is finished yet, or the file cannot be written.
     """
     summaries = summarise(store, target)
     if not summaries:
@@ -137,14 +121,7 @@ def render_explorer(store: Store, summaries: Sequence[Summary]) -> str:
     """Return the cohort explorer alone, as a piece of another page that loads nothing.
 
     It stands in a shadow root, so that the styles of the page and its own leave each other alone,
-    and follows the page's ``color-scheme``.
-
-    Parameters
-    ----------
-    store : Store
-        Where the runs are.
-    summaries : sequence of Summary
-        The groups to show, at least one.
+    and follows the page's ``color-scheme``. There must be at least one group to show.
     """
     environment = _environment()
     panels = by_panel(summaries)

@@ -135,15 +135,7 @@ def find_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, .
 
 
 def read_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, ...]:
-    """Return the layers of a model, or raise `NotAChainError`.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any model; it is not changed.
-    input_shape : tuple of int
-        Shape of one input.
-    """
+    """Return the layers of a model for inputs of a shape, or raise `NotAChainError`."""
     try:
         graph = fx.symbolic_trace(model).graph
     except Exception as error:
