@@ -356,7 +356,7 @@ class Lockstep:
             for member in members:
                 self._own.average_into(self._stacked, member)
         landed = to_host(used), to_host(trained.losses)
-        return Landing(counts, *landed, received, updates, event_on(self._device))
+        return Landing(*landed, received, updates, event_on(self._device))
 
     def _train(self, assigned: Sequence[tuple[Member, Assignment]]) -> Trained:
         """Have the clients that answer train, run after run."""

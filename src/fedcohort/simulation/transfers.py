@@ -15,8 +15,6 @@ class Landing:
 
     Attributes
     ----------
-    counts : list of int
-        Clients that trained, of each run.
     used : bool [M]
         Whose local model was finite and counted.
     losses : float64 [M]
@@ -29,7 +27,6 @@ class Landing:
         When all of it is there; None if it is.
     """
 
-    counts: list[int]
     used: Tensor
     losses: Tensor
     received: dict[int, Tensor]

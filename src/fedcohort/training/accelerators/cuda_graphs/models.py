@@ -25,19 +25,10 @@ _Models = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
 
 class GraphedModels:
-    """Trains and evaluates many models of one architecture.
+    """Trains and evaluates many models of one architecture, which is on the device.
 
-    Parameters
-    ----------
-    model : nn.Module
-        The architecture, on the device.
-    precision : {"float32", "bfloat16"}
-        What is multiplied; master weights are float32 always.
-
-    Attributes
-    ----------
-    dtype : torch.dtype
-        The type of what is multiplied.
+    What is multiplied is of `precision`, float32 or bfloat16, the type `dtype`; master weights are
+    float32 always.
     """
 
     def __init__(self, model: nn.Module, precision: str) -> None:
