@@ -182,15 +182,8 @@ class Results:
     @property
     def rounds(self) -> pd.DataFrame:
         """One row per run and round: selector, seed, settings that differ, scores, GEMD, bytes."""
-        import pandas as pd
-
-        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
         with Store.existing(self.folder) as store:
-            rows = [
-                {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
-                for c, row in rounds_of(store, self._configs)
-            ]
-        return pd.DataFrame(rows)
+            return self._table(rounds_of(store, self._configs))
 
     @property
     def clients(self) -> pd.DataFrame:
@@ -211,17 +204,23 @@ class Results:
         return self._final("class")
 
     def _final(self, kind: Kind) -> pd.DataFrame:
-        import pandas as pd
-
-        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
         rows = []
         with Store.existing(self.folder) as store:
             for config, row in final_score_rows(store, self._configs, kind):
                 score = "accuracy" if kind == "class" else score_of(store.facts(config.key))
                 named = {score_name(score) if n == "score" else n: v for n, v in row.items()}
-                known = {"label": labels[config.key], "selector": config.selector}
-                rows.append({**known, "seed": config.seed, **named})
-        return pd.DataFrame(rows)
+                rows.append((config, named))
+        return self._table(rows)
+
+    def _table(self, rows: Iterable[tuple[RunConfig, dict[str, Any]]]) -> pd.DataFrame:
+        """Return rows with the run that each is about."""
+        import pandas as pd
+
+        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
+        return pd.DataFrame(
+            {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
+            for c, row in rows
+        )
 
     def summary(self, target: float = 0.9, target_on: Part = "train") -> pd.DataFrame:
         """Return one row per selector and setting, over its seeds.

@@ -6,14 +6,14 @@ from rich.console import Console
 from running import run
 
 from fedcohort.report import summarise
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.scores import Target
 
 
 def printed(store, width, target=0.3):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(results_table(summarise(store, target)))
+    console.print(ResultsTable(summarise(store, target)))
     return console.file.getvalue()
 
 
@@ -78,7 +78,7 @@ def test_what_profiles_promise_is_said_below(store):
         for s in summarise(store, 0.3)
     ]
     console = Console(width=160, file=io.StringIO(), color_system=None)
-    console.print(results_table(summaries))
+    console.print(ResultsTable(summaries))
     assert "profiles are (ε = 8, δ = 1e-05)-private for each sample" in console.file.getvalue()
     assert "private" not in printed(store, 160)
 

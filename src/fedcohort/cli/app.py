@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcohort.cli.advise import ADVICE_WITHOUT, advice_on
-from fedcohort.cli.options import App, completion, with_settings
+from fedcohort.cli.options import App, completion, one_of, with_settings
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.federation import DATASETS
 from fedcohort.simulation import RunConfig
@@ -183,7 +183,6 @@ def run_study(
     ] = None,
 ) -> None:
     """Do all runs of a study; the same command goes on after any interruption."""
-    from fedcohort.cli.parsing import one_of
     from fedcohort.simulation.logs import parse_log
     from fedcohort.simulation.study import read_study
 
@@ -231,7 +230,6 @@ def export_study(
     ] = "rounds",
 ) -> None:
     """Write results as CSV or Parquet: rounds, runs, a row a selector, clients or classes."""
-    from fedcohort.cli.parsing import one_of
     from fedcohort.report.export import TABLES, export
     from fedcohort.simulation import Store
 
@@ -289,7 +287,7 @@ def report(
 
 @app.command()
 def select(
-    profiles: Annotated[Path, typer.Option(help="A .npy file [C, Q], one profile a client.")],
+    profiles: Annotated[Path, typer.Option(help="Profiles [C, Q]: .npy, .npz or .csv.")],
     k: Annotated[int, typer.Option("-k", help="Clients to choose.")],
     selector: Annotated[
         str,
@@ -298,7 +296,7 @@ def select(
         ),
     ] = "dp3s",
     seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
-    sizes: Annotated[Path | None, typer.Option(help="A .npy file [C], samples a client.")] = None,
+    sizes: Annotated[Path | None, typer.Option(help="Samples a client: .npy or .csv.")] = None,
 ) -> None:
     """Choose one cohort from profiles and print its client ids on one line."""
     from fedcohort.cli.select import select_once

@@ -18,7 +18,7 @@ from rich.console import Console
 from fedcohort.files import replace_file
 from fedcohort.report.live import live_progress
 from fedcohort.report.summary import summarise, to_json
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
@@ -57,7 +57,7 @@ def run_and_show(
         if json:
             typer.echo(json_module.dumps(to_json(summaries, target.score)))
         else:
-            Console().print(results_table(summaries))
+            Console().print(ResultsTable(summaries))
         if html:
             # Imported here, since it alone needs jinja2: machines with GPUs are often bare.
             from fedcohort.report.html import write_report

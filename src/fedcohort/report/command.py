@@ -11,14 +11,9 @@ from fedcohort.simulation.scores import Target
 
 
 def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
-    """Return the ``fedcohort run`` commands that make these runs, one a setting.
+    """Return the ``fedcohort run`` commands that make these runs in a folder, one a setting.
 
-    Parameters
-    ----------
-    summaries : iterable of Summary
-        The groups; those that differ in the selector alone share a command.
-    out : str
-        The folder to name.
+    Groups that differ in the selector alone share a command.
     """
     shared: dict[tuple[tuple[str, ...], tuple[int, ...], Target | None], dict[str, None]] = {}
     for summary in summaries:

@@ -228,6 +228,14 @@ def shown_settings(config: RunConfig, clients: int) -> dict[str, Any]:
     return values
 
 
+def by_panel(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
+    """Return the summaries that are comparable, by their panel."""
+    panels: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        panels.setdefault(summary.panel, []).append(summary)
+    return panels
+
+
 def common_target(summaries: Iterable[Summary]) -> Target | None:
     """Return the target that all summaries share; None if there is no such."""
     found = {summary.target for summary in summaries}
@@ -378,11 +386,8 @@ def _mean(runs: Sequence[Sequence[RoundRecord]], field: str) -> float:
 
 
 def _compared(summaries: Sequence[Summary]) -> list[Summary]:
-    panels: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        panels.setdefault(summary.panel, []).append(summary)
     found: dict[int, Comparison] = {}
-    for members in panels.values():
+    for members in by_panel(summaries).values():
         own = {}
         for member in members:
             baseline = _baseline(member, members)

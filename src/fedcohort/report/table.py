@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.report.summary import Summary, common_score, common_target
+from fedcohort.report.summary import Summary, by_panel, common_score, common_target
 from fedcohort.report.wording import (
     MISSING,
     PARTS,
@@ -34,24 +34,11 @@ class _Column(NamedTuple):
     leaves: int = 0
 
 
-def results_table(summaries: Sequence[Summary]) -> ResultsTable:
-    """Return what `rich` prints: one table a data set and skew, one row a selector.
-
-    Parameters
-    ----------
-    summaries : sequence of Summary
-        From `summarise`.
-    """
-    return ResultsTable(summaries)
-
-
 class ResultsTable:
-    """Summaries that choose their columns when they are printed."""
+    """What `rich` prints of summaries: one table a panel, whose columns fit the terminal."""
 
     def __init__(self, summaries: Sequence[Summary]) -> None:
-        self._panels: dict[str, list[Summary]] = {}
-        for summary in summaries:
-            self._panels.setdefault(summary.panel, []).append(summary)
+        self._panels = by_panel(summaries)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._panels:

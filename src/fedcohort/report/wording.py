@@ -121,3 +121,17 @@ def difference(comparison: Comparison) -> str:
     """Return a difference in rounds, as a bound where one side never reached the target."""
     bound = ("≤ " if comparison.difference < 0 else "≥ ") if comparison.censored else ""
     return bound + signed(comparison.difference)
+
+
+def time_left(seconds: float | None) -> str:
+    """Return a time left in words that are no more exact than it is."""
+    return "measuring the time left" if seconds is None else f"about {duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -42,12 +42,12 @@ class GroupState:
     name: str
     runs: int
     rounds: int
-    shape: str
-    cost: float
     round: int
     live: int
-    seconds: float
-    holder: str
+    shape: str = ""
+    cost: float = 0.0
+    seconds: float = 0.0
+    holder: str = ""
 
     @property
     def done(self) -> bool:
@@ -116,7 +116,7 @@ def group_states(store: Store, live: Mapping[str, int] = _NOBODY) -> list[GroupS
         held = at is not None and not is_abandoned(*holder)
         done = max(round_, at, live.get(name, 0)) if held else round_
         who = f"{holder[0]}:{holder[1]}" if held else ""
-        found.append(GroupState(name, runs, rounds, shape, cost, round_, done, seconds, who))
+        found.append(GroupState(name, runs, rounds, round_, done, shape, cost, seconds, who))
     return found
 
 
@@ -169,14 +169,4 @@ def is_abandoned(host: str, pid: int, started: int, beat: float) -> bool:
 def _ungrouped(store: Store, config: str | None) -> GroupState:
     """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
     rounds = store.read_config(config).rounds if config else 0
-    return GroupState(
-        name="",
-        runs=1,
-        rounds=max(rounds, 1),
-        shape="",
-        cost=0.0,
-        round=rounds,
-        live=rounds,
-        seconds=0.0,
-        holder="",
-    )
+    return GroupState("", runs=1, rounds=max(rounds, 1), round=rounds, live=rounds)
