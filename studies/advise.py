@@ -1,10 +1,9 @@
 """The calibration of `fedcohort.advise`: the gain that profiles predict against the measured one.
 
-    fedcohort study run studies/leaderboard.toml --out leaderboard
-    python studies/advise.py leaderboard [more folders...] [-o FOLDER] [--csv FILE]
+    python studies/advise.py [-o FOLDER] [--csv FILE] [--published FILE]
 
-takes every condition in which both `match` and `fedavg` were run, from one or more folders, and
-writes `advise.csv`, a row per condition, and the figure `advise`. Last it prints the rank
+takes every published condition (`fedcohort arena --list`) in which both `match` and `fedavg` ran,
+and writes `advise.csv`, a row per condition, and the figure `advise`. Last it prints the rank
 correlation and the constant of `fedcohort/advice.py`.
 
 measured   2 to the mean over seeds of log2(fedavg's rounds to the target / match's), rounds read
@@ -12,25 +11,19 @@ measured   2 to the mean over seeds of log2(fedavg's rounds to the target / matc
            arrived in the round after the last. With a 95 % t interval.
 predicted  by a constant that was fitted to the conditions of all other data sets.
 
-Profiles that a store does not hold are computed again, and kept in the folder `--profiles`.
+Profiles are computed, and kept in the folder `--profiles`.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drawing import (
-    TARGET,
-    NotInStoreError,
-    run_script,
-    summaries_to_target,
-    write_table_and_figure,
-)
+from drawing import NotInStoreError, run_script, write_table_and_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
@@ -39,11 +32,12 @@ from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
 from fedcohort.advice import OTHER_ERROR
-from fedcohort.leaderboard.conditions import hardship
+from fedcohort.leaderboard.conditions import Condition, hardship
+from fedcohort.leaderboard.entries import Entry
+from fedcohort.leaderboard.published import FILE, Published
 from fedcohort.randomness import generator
 from fedcohort.report.grouping import dataset_title
-from fedcohort.report.summary import Summary
-from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation import RunConfig
 from fedcohort.simulation.assignment import asked_and_lost
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.federation_profiles import profiles_and_sizes
@@ -56,93 +50,68 @@ _FEWEST_CONDITIONS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Condition:
-    """One condition: what came of training in it, and what profiles say about it.
+class Pair:
+    """What came of `fedavg` and `match` in one condition."""
 
-    Attributes
-    ----------
-    folder : Path
-        The store.
-    baseline, selector : Summary
-        Of `fedavg` and `match`.
-    """
-
-    folder: Path
-    baseline: Summary
-    selector: Summary
+    condition: Condition
+    baseline: Entry
+    selector: Entry
 
     @property
     def doublings(self) -> Floats:
         """log2 of the ratio of their rounds, by seed [S]."""
-        shared = [s for s in self.baseline.seeds if s in self.selector.seeds]
-        ratios = [_rounds(self.baseline, seed) / _rounds(self.selector, seed) for seed in shared]
-        return np.log2(ratios)
+        rounds = zip(_rounds(self.baseline), _rounds(self.selector), strict=True)
+        return np.log2([before / after for before, after in rounds])
 
     @property
     def title(self) -> str:
         """What is hard about it."""
-        config = self.baseline.config
+        config = self.condition.config
         cohort = f", cohorts of {config.cohort}" if config.cohort != 10 else ""
         return f"{hardship(config)}{cohort}"
 
 
-def conditions(folders: Iterable[Path]) -> list[Condition]:
-    """Return all conditions in which both rules have a target; those with FedAvg's server alone."""
+def pairs(published: Published) -> list[Pair]:
+    """Return all published conditions in which both rules ran."""
     found = []
-    for folder in folders:
-        panels: dict[str, dict[str, Summary]] = {}
-        for summary in summaries_to_target(folder):
-            config = summary.config
-            plain = config.server == "avg" and not config.proximal
-            if plain and summary.target is not None and not summary.unfinished:
-                panels.setdefault(summary.panel, {})[summary.selector] = summary
-        found += [
-            Condition(folder, cells[BASELINE], cells[SELECTOR])
-            for cells in panels.values()
-            if BASELINE in cells and SELECTOR in cells
-        ]
-    if len(found) < _FEWEST_CONDITIONS or len({c.baseline.dataset for c in found}) < 2:
+    for condition in published.conditions:
+        if {BASELINE, SELECTOR} <= {*condition.selectors}:
+            entries = published.entries(condition, condition.seeds)
+            found.append(Pair(condition, entries[BASELINE], entries[SELECTOR]))
+    if len(found) < _FEWEST_CONDITIONS or len({p.condition.config.dataset for p in found}) < 2:
         raise NotInStoreError(
-            f"The folders hold {len(found)} conditions with {SELECTOR}, {BASELINE} and a target:"
-            f" {_FEWEST_CONDITIONS} of two data sets are needed; run studies/leaderboard.toml."
+            f"{str(published.path)!r} holds {len(found)} conditions with {SELECTOR} and {BASELINE}:"
+            f" {_FEWEST_CONDITIONS} of two data sets are needed."
         )
     return found
 
 
-def _rounds(summary: Summary, seed: int) -> float:
-    """Return the rounds that one seed takes to the target, between evaluations by interpolation."""
-    scores = summary.curve.seeds[summary.seeds.index(seed)]
-    target = (summary.target or TARGET).score
+def _rounds(entry: Entry) -> list[float]:
+    """Return the rounds that each seed takes to the target, interpolated between evaluations."""
+    return [_crossing(entry.evaluated_rounds, scores, entry) for scores in entry.curve]
+
+
+def _crossing(evaluated: NDArray[np.int64], scores: Floats, entry: Entry) -> float:
+    target = entry.target.score
     there = np.flatnonzero(scores >= target)
     if not len(there):
-        return summary.rounds + 1.0
+        return entry.rounds + 1.0
     after = there[0]
     if after == 0:
         return 1.0
     low, high = scores[after - 1], scores[after]
-    begin, end = summary.evaluated_rounds[[after - 1, after]]
+    begin, end = evaluated[[after - 1, after]]
     return float(begin + (end - begin) * (target - low) / (high - low))
 
 
-def advice_on(condition: Condition, seeds: int, cache: Path, device: str) -> list[Advice]:
+def advice_on(pair: Pair, seeds: int, cache: Path, device: str) -> list[Advice]:
     """Return what is said about the condition's first federations, one per seed."""
     said = []
-    with Store.existing(condition.folder) as store:
-        configs = [c for c in store.configs() if _alike(c, condition.selector.config)]
-        for config in sorted(configs, key=lambda config: config.seed)[:seeds]:
-            stored = store.federation(config)
-            sizes = stored["label_counts"].sum(axis=1)
-            if "profiles" in stored:
-                profiles = stored["profiles"]
-            else:
-                profiles, sizes = _computed(config, cache, device)
-            asked, lost = asked_and_lost(config, len(sizes))
-            said.append(advise(profiles, sizes, asked, lost=lost))
+    for config in pair.condition.runs(SELECTOR)[:seeds]:
+        profiles, sizes = _computed(config, cache, device)
+        asked, lost = asked_and_lost(config, len(sizes))
+        said.append(advise(profiles, sizes, asked, lost=lost))
     return said
-
-
-def _alike(config: RunConfig, first: RunConfig) -> bool:
-    return dataclasses.replace(config, seed=first.seed) == first
 
 
 def _computed(config: RunConfig, cache: Path, device: str) -> tuple[Any, Any]:
@@ -159,27 +128,27 @@ def _computed(config: RunConfig, cache: Path, device: str) -> tuple[Any, Any]:
 
 
 def calibrate(
-    found: Sequence[Condition], said: Sequence[Sequence[Advice]]
+    found: Sequence[Pair], said: Sequence[Sequence[Advice]]
 ) -> tuple[list[dict[str, Any]], float]:
     """Return the table, and the constant that is fitted to all of it."""
     spread = np.array([np.exp(np.mean([np.log(a.spread) for a in one])) for one in said])
     left = np.array([np.mean([a.left for a in one]) for one in said])
-    measured = np.array([condition.doublings.mean() for condition in found])
-    datasets = np.array([condition.baseline.dataset for condition in found])
+    measured = np.array([pair.doublings.mean() for pair in found])
+    datasets = np.array([pair.condition.config.dataset for pair in found])
     predicted = np.zeros(len(found))
     for dataset in dict.fromkeys(datasets):
         own = datasets == dataset
         other = _fit(spread[~own], left[~own], measured[~own])
         predicted[own] = _doublings(other, spread[own], left[own])
     rows = []
-    for place, condition in enumerate(found):
-        doublings = condition.doublings
+    for place, pair in enumerate(found):
+        doublings = pair.doublings
         count = len(doublings)
         half = t.ppf(0.975, count - 1) * doublings.std(ddof=1) / np.sqrt(count)
         rows.append(
             {
-                "dataset": condition.baseline.dataset,
-                "condition": condition.title,
+                "dataset": pair.condition.config.dataset,
+                "condition": pair.title,
                 "clients": said[place][0].clients,
                 "asked": said[place][0].k,
                 "lost": round(said[place][0].lost, 3),
@@ -190,7 +159,7 @@ def calibrate(
                 "measured": round(float(2 ** measured[place]), 3),
                 "low": round(float(2 ** (measured[place] - half)), 3),
                 "high": round(float(2 ** (measured[place] + half)), 3),
-                "speed": round(condition.baseline.arrival / max(condition.selector.arrival, 1), 3),
+                "speed": round(pair.baseline.arrival / max(pair.selector.arrival, 1), 3),
             }
         )
     return rows, _fit(spread, left, measured)
@@ -251,9 +220,9 @@ def correlation(rows: Sequence[dict[str, Any]], measure: str = "measured") -> fl
     return float(spearmanr(predicted, found)[0])
 
 
-def repeatability(found: Sequence[Condition]) -> float:
+def repeatability(found: Sequence[Pair]) -> float:
     """Return the rank correlation of gains measured with one half of the seeds and the other."""
-    doublings = [condition.doublings for condition in found]
+    doublings = [pair.doublings for pair in found]
     rng = generator(0, "halves")
     halves = []
     for _ in range(200):
@@ -269,7 +238,7 @@ def repeatability(found: Sequence[Condition]) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table and the figure, and print what `fedcohort/advice.py` has to say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", type=Path, nargs="+", help="--out folders of studies")
+    parser.add_argument("--published", type=Path, default=FILE, help="the package's if not given")
     parser.add_argument("-o", "--output", type=Path, default=Path("advise"), metavar="FOLDER")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="the table")
     parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="what was computed before")
@@ -278,8 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     options.csv = options.csv or options.output / "advise.csv"
     cache = options.profiles or options.output / "profiles"
-    found = conditions(options.studies)
-    said = [advice_on(condition, options.seeds, cache, options.device) for condition in found]
+    found = pairs(Published(options.published))
+    said = [advice_on(pair, options.seeds, cache, options.device) for pair in found]
     rows, other = calibrate(found, said)
     write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
     print(f"rank correlation {correlation(rows):.3f}; with speed {correlation(rows, 'speed'):.3f}")

@@ -35,14 +35,15 @@ _CLIENTS, _CLIENTS_PER_PLACE = 1000, 4
 # How much less variance the next direction has where kinds end and noise begins.
 _GAP = 3.0
 # s, from python studies/advise.py; profiles that differ far more than its own have no prediction.
-OTHER_ERROR = 0.06
+OTHER_ERROR = 0.068
 _LARGEST_SPREAD = 0.3
 # Gains that are worth a change, and that are worth a try.
 _CLEAR, _SLIGHT = 1.25, 1.1
 
 CANNOT_KNOW = (
     "Profiles cannot tell whether clients differ by label, which selection helps with, or by style"
-    " (writers, devices), of which it helps less; nor how long training takes."
+    " (writers, devices), of which it helps less; nor how much gradients feel of the difference,"
+    " nor how long training takes."
 )
 
 
