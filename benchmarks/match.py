@@ -1,13 +1,15 @@
 """How close cohorts come to everyone's label mixture: `match` against the others, and its parts.
 
-    python benchmarks/match.py [--quick] [--json] [--save FILE] [--part gemd|ablation|speed]
+    python benchmarks/match.py [--quick] [--json] [--save FILE] [--part NAME]
 
 Needs MNIST and Fashion-MNIST (`fedcohort data fetch`). No training: profiles of initial models,
 cohorts drawn from them, and the GEMD of those cohorts. C=100 clients, cohorts of 10, three
-partitions of three seeds, 50 draws each, unless a row says otherwise.
+partitions of three seeds, 50 draws each, unless a row says otherwise. Only the part `renewed`
+trains, and needs CIFAR-10 too: it asks whether profiles of a trained model would be better ones.
 """
 
 import argparse
+import copy
 import functools
 import json
 import time
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 from markdown import add_save, save, table
 
-from fedcohort import Match, make_selector
+from fedcohort import Match, make_selector, simulate
 from fedcohort.metrics import gemd, participation_variation
 from fedcohort.profiles.fc1 import find_layer
 from fedcohort.selection import Need, coordinates
@@ -209,6 +211,66 @@ def drift(names, rounds=100):
     table("drifting clients, ξ=H", ["refreshed every R rounds", *names], rows)
 
 
+def renewed(names, rounds=20):
+    """Read profiles from models that have trained in the federation, and from two layers."""
+    skews = ("H", "1", "dirichlet:0.1")
+    header, columns = [f"{n} {s}" for n in names for s in skews], []
+    for name in names:
+        model = "cnn-cifar" if name == "cifar-10" else "cnn"
+        for skew in skews:
+            config = RunConfig(dataset=name, model=model, skew=skew, samples_per_client=100)
+            run = simulate(
+                **{f: getattr(config, f) for f in ("dataset", "model", "skew")},
+                **{"samples_per_client": 100, "clients": 100, "cohort": 10, "rounds": rounds},
+                **{"epochs": 2, "batch_size": 50, "lr": 0.05, "eval_every": rounds},
+                selectors=["fedavg"],
+                progress=False,
+            )
+            first, trained = MATERIALS.model(config), copy.deepcopy(MATERIALS.model(config))
+            trained.load_state_dict(run.models["fedavg", 0])
+            built = MATERIALS.federation(config)
+            x, _ = load_device_data(MATERIALS.dataset(config), config, torch.device("cpu")).train
+            cells = [_gemd_of("gemd-oracle", np.zeros((100, 1)), built.label_counts)]
+            for used in (first, trained):
+                for read in (_before_relu, _before_output):
+                    seen = read(used, x[torch.from_numpy(built.partition.indices)])
+                    profiles = seen.reshape(100, 100, -1).mean(1).astype(np.float32)
+                    cells.append(_gemd_of("match", profiles, built.label_counts))
+            columns.append(cells)
+    labels = ["told the labels (gemd-oracle)"]
+    for when in ("first model", f"after {rounds} rounds"):
+        labels += [f"{when}, first fully connected layer", f"{when}, input of the output layer"]
+    rows = [
+        [label, *cells] for label, cells in zip(labels, zip(*columns, strict=True), strict=True)
+    ]
+    table("profiles of a trained model", ["profiles", *header], rows)
+
+
+def _before_relu(model, x):
+    return _seen(model, x, "fc1", lambda _inputs, output: output)
+
+
+def _before_output(model, x):
+    return _seen(model, x, "fc2", lambda inputs, _output: inputs[0])
+
+
+def _seen(model, x, layer, pick):
+    """Return what one layer puts out or takes in [N, Q]."""
+    seen = []
+    hook = find_layer(model, layer).register_forward_hook(lambda _m, i, o: seen.append(pick(i, o)))
+    with torch.no_grad():
+        for part in torch.split(x, 500):
+            model(part)
+    hook.remove()
+    return torch.cat(seen).numpy()
+
+
+def _gemd_of(kind, profiles, counts):
+    made = make_selector(kind).fit(profiles, sizes=counts.sum(1), label_counts=counts)
+    rng = np.random.default_rng(0)
+    return float(np.mean([gemd(counts, made.select(10, rng=rng).ids) for _ in range(100)]))
+
+
 def speed(populations):
     """Time draws on synthetic profiles of ten kinds of clients."""
     rows, results = [], {}
@@ -245,7 +307,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="MNIST and small populations only")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--part", choices=("gemd", "ablation", "speed"))
+    parser.add_argument("--part", choices=("gemd", "ablation", "renewed", "speed"))
     add_save(parser)
     options = parser.parse_args()
     names = ("mnist",) if options.quick else ("mnist", "fashion-mnist")
@@ -254,6 +316,8 @@ def main():
         results["gemd"] = gemd_tables(names)
     if options.part in (None, "ablation") and not options.quick:
         ablations(names)
+    if options.part == "renewed":
+        renewed(("mnist", "fashion-mnist", "cifar-10"))
     if options.part in (None, "speed"):
         results["seconds"] = speed((1000, 100_000) if options.quick else (1000, 100_000, 1_000_000))
     save(options.save)

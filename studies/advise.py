@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drawing import NotInStoreError, run_script, summaries_to_target, write_table_and_figure
+from drawing import (
+    TARGET,
+    NotInStoreError,
+    run_script,
+    summaries_to_target,
+    write_table_and_figure,
+)
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
@@ -105,8 +111,9 @@ def conditions(folders: Iterable[Path]) -> list[Condition]:
 
 def _rounds(summary: Summary, seed: int) -> float:
     """Return the rounds that one seed takes to the target, between evaluations by interpolation."""
-    scores = summary.train.seeds[summary.seeds.index(seed)]
-    there = np.flatnonzero(scores >= summary.target)
+    scores = summary.curve.seeds[summary.seeds.index(seed)]
+    target = (summary.target or TARGET).score
+    there = np.flatnonzero(scores >= target)
     if not len(there):
         return summary.rounds + 1.0
     after = there[0]
@@ -114,7 +121,7 @@ def _rounds(summary: Summary, seed: int) -> float:
         return 1.0
     low, high = scores[after - 1], scores[after]
     begin, end = summary.evaluated_rounds[[after - 1, after]]
-    return float(begin + (end - begin) * (summary.target - low) / (high - low))
+    return float(begin + (end - begin) * (target - low) / (high - low))
 
 
 def advice_on(condition: Condition, seeds: int, cache: Path, device: str) -> list[Advice]:

@@ -20,9 +20,10 @@ from fedcohort.files import replace_file
 from fedcohort.report.export import Row, write_csv
 from fedcohort.report.summary import Summary, summarise
 from fedcohort.simulation import Store
+from fedcohort.simulation.scores import Target
 
 FORMATS = ("pdf", "svg", "png")
-TARGET = 0.9  # of runs that no study gave one
+TARGET = Target(0.9)  # of runs that no study gave one
 
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -47,7 +48,11 @@ class NotInStoreError(InvalidInputError):
 
 
 def read_options(
-    description: str, arguments: Sequence[str] | None = None, *, table: str | None = None
+    description: str,
+    arguments: Sequence[str] | None = None,
+    *,
+    table: str | None = None,
+    parser: argparse.ArgumentParser | None = None,
 ) -> argparse.Namespace:
     """Read what a script is told on the command line.
 
@@ -59,13 +64,16 @@ def read_options(
         The words after the script's name; those of this process by default.
     table : str or None
         The file name of the script's table, if it has one.
+    parser : ArgumentParser or None
+        With options of the script's own.
 
     Returns
     -------
     Namespace
         ``study`` and ``output``, both folders, and with a table ``csv``, its file.
     """
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser = parser or argparse.ArgumentParser()
+    parser.description = description.splitlines()[0]
     parser.add_argument("study", type=Path, help="the --out folder of a study or a run")
     parser.add_argument(
         "-o",
@@ -79,7 +87,8 @@ def read_options(
             "--csv", type=Path, metavar="FILE", help=f"the table (default: {table} beside them)"
         )
     options = parser.parse_args(arguments)
-    options.output = options.output or options.study / "figures"
+    beside = options.study.parent if options.study.is_file() else options.study
+    options.output = options.output or beside / "figures"
     if table:
         options.csv = options.csv or options.output / table
     return options

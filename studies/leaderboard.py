@@ -1,53 +1,78 @@
 """The leaderboard: all selectors in all conditions, against uniform sampling.
 
     fedcohort study run studies/leaderboard.toml --out leaderboard
-    python studies/leaderboard.py leaderboard [-o FOLDER] [--csv FILE]
+    python studies/leaderboard.py leaderboard [-o FOLDER] [--csv FILE] [--condition NAME]...
 
-writes `standings.csv`, a row per selector, and the figure `leaderboard`: the rounds of every
-selector in every condition. It takes three conditions that the same six selectors or more share.
-What a standing is: `fedcohort.leaderboard.standings`.
+writes `standings.csv`, a row per selector; `rounds.csv`, a row per selector and condition; and the
+figure `leaderboard`: the rounds of every selector in every condition. Instead of the study's folder
+it also takes a file that studies/publish.py wrote. Standings are over the conditions that are named
+(or all of a data set, by its name); if none is, over those that the most selectors share, three or
+more, and six selectors or more. What a standing is: `fedcohort.leaderboard.standings`.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from drawing import TARGET, NotInStoreError, read_options, run_script, write_table_and_figure
 
-from fedcohort.leaderboard.conditions import conditions_of
-from fedcohort.leaderboard.entries import read_entry
+from fedcohort.leaderboard.conditions import Condition, choose, conditions_of
+from fedcohort.leaderboard.entries import Entry, read_entry
 from fedcohort.leaderboard.picture import leaderboard_figure
-from fedcohort.leaderboard.standings import Standing, needs_of, standing_rows, standings
+from fedcohort.leaderboard.published import Published
+from fedcohort.leaderboard.standings import needs_of, standing_rows, standings
+from fedcohort.leaderboard.tables import entry_rows
+from fedcohort.report.export import write_csv
 from fedcohort.simulation import RunConfig, Store
 
 _FEWEST_CONDITIONS = 3
 
+Board = dict[Condition, dict[str, Entry]]
 
-def standings_in(store: Store) -> list[Standing]:
-    """Return the standings over the conditions in which the most selectors are finished.
+
+def board_of(path: Path, wanted: Sequence[str] = ()) -> Board:
+    """Return what the selectors did in the conditions that are asked for.
+
+    Parameters
+    ----------
+    path : Path
+        A study's folder, or a file of published runs.
+    wanted : sequence of str
+        Names of conditions or data sets; if empty, conditions that the most selectors share.
 
     Raises
     ------
     NotInStoreError
         When there are not enough conditions.
     """
-    done = [c for c in store.configs() if store.is_done(c.key) and _is_of_today(c)]
-    targets = store.targets() or {config.key: TARGET for config in done}
-    found = conditions_of(done, targets)
-    most = max((len(condition.selectors) for condition in found), default=0)
-    full = [condition for condition in found if len(condition.selectors) == most]
+    if path.is_file():
+        published = Published(path)
+        chosen = _chosen(published.conditions, wanted)
+        return {condition: published.entries(condition, condition.seeds) for condition in chosen}
+    with Store.existing(path) as store:
+        done = [c for c in store.configs() if store.is_done(c.key) and _is_of_today(c)]
+        targets = store.targets() or {config.key: TARGET for config in done}
+        return {
+            condition: {
+                selector: read_entry(store, condition.runs(selector), selector, condition.target)
+                for selector in condition.selectors
+            }
+            for condition in _chosen(conditions_of(done, targets), wanted)
+        }
+
+
+def _chosen(conditions: Sequence[Condition], wanted: Sequence[str]) -> Sequence[Condition]:
+    if wanted:
+        return choose(conditions, wanted)
+    most = max((len(condition.selectors) for condition in conditions), default=0)
+    full = [condition for condition in conditions if len(condition.selectors) == most]
     if len(full) < _FEWEST_CONDITIONS:
         raise NotInStoreError(
             f"no {_FEWEST_CONDITIONS} conditions with a target and the same six selectors or more"
         )
-    entries = {
-        condition.title: {
-            selector: read_entry(store, condition.runs(selector), selector, condition.target)
-            for selector in condition.selectors
-        }
-        for condition in full
-    }
-    return standings(entries, needs_of(full[0].selectors))
+    return full
 
 
 def _is_of_today(config: RunConfig) -> bool:
@@ -56,18 +81,27 @@ def _is_of_today(config: RunConfig) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the table and the figure of a study."""
-    options = read_options(__doc__, arguments, table="standings.csv")
+    """Write the tables and the figure of a study."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--condition", action="append", default=[], metavar="NAME", help="of these alone"
+    )
+    options = read_options(__doc__, arguments, table="standings.csv", parser=parser)
     try:
-        with Store.existing(options.study) as store:
-            found = standings_in(store)
+        board = board_of(options.study, options.condition)
     except NotInStoreError as reason:
         raise NotInStoreError(
             f"There are no standings in {options.study}: it has {reason}. Run a study such as"
             " studies/leaderboard.toml first."
         ) from None
+    entries = {condition.title: found for condition, found in board.items()}
+    names = {selector for found in entries.values() for selector in found}
+    ranked = standings(entries, needs_of(names))
+    rounds = options.output / "rounds.csv"
+    write_csv(rounds, entry_rows(entries, list(board)))
+    print(rounds)
     write_table_and_figure(
-        "leaderboard", standing_rows(found), lambda: leaderboard_figure(found), options
+        "leaderboard", standing_rows(ranked), lambda: leaderboard_figure(ranked), options
     )
 
 

@@ -111,9 +111,9 @@ def _gain(setting: RunConfig, found: dict[str, Summary]) -> Gain:
     weights = np.vstack([share, counts])
     reached = [
         _first_reached(
-            weights @ s.train.seeds[[s.seeds.index(seed) for seed in seeds]][:, at],
+            weights @ s.curve.seeds[[s.seeds.index(seed) for seed in seeds]][:, at],
             rounds,
-            s.target or TARGET,
+            (s.target or TARGET).score,
         )
         for s, at in zip((ours, theirs), places, strict=True)
     ]

@@ -19,6 +19,9 @@ Two more kinds of line choose among the rows of a file and put several of them i
                                          GEMD in the row of `match`, and ``{match.reached}`` its
                                          rounds to the target with their interval
 
+A row that says rounds and their interval has ``{reached}`` by itself too. What is empty in the file
+is a dash where a number is asked for (``{bytes:.2f}``).
+
 The file is a CSV, or JSON with a list of objects. Numbers are rounded as the decimals that stand in
 the file. A benchmark's ``--save FILE`` writes whole tables, with their command, machine, version
 and date: ``<!-- table: match.json NAME -->`` shows one of them as it is.
@@ -45,6 +48,14 @@ _TABLE = re.compile(
 )
 _WORDS = re.compile(r"(?P<column>\w+): (?P<value>.*?) ?-> (?P<shown>.*)")
 _ACROSS = re.compile(r"across: (?P<column>\w+) of (?P<kept>.+)")
+
+
+class Missing(str):
+    """An empty cell."""
+
+    def __format__(self, form: str) -> str:
+        """Return nothing, or a dash in place of a number."""
+        return "–" if form else ""
 
 
 class Row(dict[str, Any]):
@@ -103,11 +114,13 @@ def table(plan: str, rows: list[Row]) -> str:
             raise ValueError(f"A table's plan has {line!r}: write `column: value -> shown`.")
     return _lines(
         head,
-        [
-            row.format_map({k: words.get((k, str(v)), v) for k, v in values.items()})
-            for values in _chosen(rows, wanted)
-        ],
+        [row.format_map(_shown(values, words)) for values in _chosen(rows, wanted)],
     )
+
+
+def _shown(values: Row, words: dict[tuple[str, str], str]) -> dict[str, Any]:
+    found = {k: words.get((k, str(v)), v) for k, v in values.items()}
+    return found | ({"reached": values.reached} if "rounds_to_target" in values else {})
 
 
 def _chosen(rows: list[Row], wanted: list[dict[str, str]]) -> list[Row]:
@@ -153,6 +166,8 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def _number(text: str) -> Decimal | str:
+    if not text:
+        return Missing()
     try:
         return Decimal(text)
     except InvalidOperation:

@@ -29,8 +29,8 @@ try:
     from fedcohort.simulation.execution.runner import prepare_study, run_study
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
-    from fedcohort.simulation.scores import Kind, score_column, score_name, score_of
-    from fedcohort.simulation.study import study_of_runs
+    from fedcohort.simulation.scores import Kind, Part, Target, score_column, score_name, score_of
+    from fedcohort.simulation.study import check_target_on, study_of_runs
     from fedcohort.training.task import Losses
 except ImportError as error:
     raise MissingPackageError("fedcohort.simulate", "sim", error) from error
@@ -182,15 +182,8 @@ class Results:
     @property
     def rounds(self) -> pd.DataFrame:
         """One row per run and round: selector, seed, settings that differ, scores, GEMD, bytes."""
-        import pandas as pd
-
-        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
         with Store.existing(self.folder) as store:
-            rows = [
-                {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
-                for c, row in rounds_of(store, self._configs)
-            ]
-        return pd.DataFrame(rows)
+            return self._table(rounds_of(store, self._configs))
 
     @property
     def clients(self) -> pd.DataFrame:
@@ -211,30 +204,39 @@ class Results:
         return self._final("class")
 
     def _final(self, kind: Kind) -> pd.DataFrame:
-        import pandas as pd
-
-        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
         rows = []
         with Store.existing(self.folder) as store:
             for config, row in final_score_rows(store, self._configs, kind):
                 score = "accuracy" if kind == "class" else score_of(store.facts(config.key))
                 named = {score_name(score) if n == "score" else n: v for n, v in row.items()}
-                known = {"label": labels[config.key], "selector": config.selector}
-                rows.append({**known, "seed": config.seed, **named})
-        return pd.DataFrame(rows)
+                rows.append((config, named))
+        return self._table(rows)
 
-    def summary(self, target: float = 0.9) -> pd.DataFrame:
+    def _table(self, rows: Iterable[tuple[RunConfig, dict[str, Any]]]) -> pd.DataFrame:
+        """Return rows with the run that each is about."""
+        import pandas as pd
+
+        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
+        return pd.DataFrame(
+            {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
+            for c, row in rows
+        )
+
+    def summary(self, target: float = 0.9, target_on: Part = "train") -> pd.DataFrame:
         """Return one row per selector and setting, over its seeds.
 
         Parameters
         ----------
         target : float
-            The training score that rounds are counted to.
+            The score that rounds are counted to.
+        target_on : {"train", "test"}
+            Whether that is the score on training or on test samples.
         """
         import pandas as pd
 
+        goal = Target(target, check_target_on(target_on, "target_on"))
         with Store.existing(self.folder) as store:
-            found = summarise(store, target, self._configs)
+            found = summarise(store, goal, self._configs)
         scores = tuple(dict.fromkeys(summary.score for summary in found))
         rows = ({"selector": summary.label, **summary_row(summary, scores)} for summary in found)
         return pd.DataFrame(rows).dropna(axis="columns", how="all").set_index("selector")
@@ -270,12 +272,15 @@ class Results:
         axes.legend()
         return axes
 
-    def report(self, path: str | Path = "report.html", target: float = 0.9) -> Path:
+    def report(
+        self, path: str | Path = "report.html", target: float = 0.9, target_on: Part = "train"
+    ) -> Path:
         """Write the HTML report, one self-contained file, and return its path."""
         from fedcohort.report.html import write_report
 
+        goal = Target(target, check_target_on(target_on, "target_on"))
         with Store.existing(self.folder) as store:
-            return write_report(store, Path(path), target)
+            return write_report(store, Path(path), goal)
 
     @property
     def models(self) -> Mapping[tuple[str, int], dict[str, torch.Tensor]]:

@@ -15,19 +15,9 @@ def replace_file(
 ) -> Iterator[BinaryIO]:
     """Yield a file to write to, which takes the place of `path` if nothing goes wrong.
 
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is made if there is none.
-    advice : str
-        What to do when it cannot be written, for the message.
-    private : bool
-        Whether its owner alone may read it, from its first byte on.
-
-    Raises
-    ------
-    UnwritableFileError
-        When it cannot be written; what was there before is whole.
+    Its folder is made if there is none. If `private`, its owner alone may read it, from its first
+    byte on. Raises `UnwritableFileError`, with `advice` on what to do, when it cannot be written;
+    what was there before is whole.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

@@ -159,5 +159,4 @@ def unpredictable_normal(count: int) -> NDArray[np.float64]:
     """
     # 52 bits, so that adding a half is exact: a share of 1 would be infinite noise.
     bits = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(12)
-    normal: NDArray[np.float64] = scipy.special.ndtri((bits + 0.5) / 2**52)
-    return normal
+    return scipy.special.ndtri((bits + 0.5) / 2**52)

@@ -13,16 +13,9 @@ from numpy.typing import NDArray
 
 
 def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return the generator of one purpose.
+    """Return the generator of one purpose, such as ``"selection"`` or ``"partition"``.
 
-    Parameters
-    ----------
-    seed : int
-        The run's seed, 0 or more.
-    purpose : str
-        What the draw is for, such as ``"selection"`` or ``"partition"``.
-    *key : int
-        What tells draws of one purpose apart: the round, the client.
+    The seed is the run's, 0 or more; `key` tells draws of one purpose apart: the round, the client.
     """
     spawn_key = (zlib.crc32(purpose.encode()), *key)
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=spawn_key))

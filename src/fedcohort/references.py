@@ -24,20 +24,12 @@ _loaded: dict[Path, tuple[int, ModuleType]] = {}
 def load_reference(
     reference: str, what: str, error: type[InvalidInputError] = InvalidInputError
 ) -> Any:
-    """Return what a reference points to.
+    """Return what ``module:attribute`` or ``FILE.py:attribute`` points to.
 
-    A file is run once per process, and again only after it has changed. Modules and what they
-    import are looked for where Python looks and then in the current folder; what a file imports is
-    looked for beside that file too.
-
-    Parameters
-    ----------
-    reference : str
-        ``module:attribute`` or ``FILE.py:attribute``; a relative path starts in the current folder.
-    what : str
-        What it should be, such as ``"selector"``, for messages.
-    error : type
-        The class of error to raise where there is no such thing.
+    A relative path starts in the current folder. A file is run once per process, and again only
+    after it has changed. Modules and what they import are looked for where Python looks and then in
+    the current folder; what a file imports is looked for beside that file too. Where there is no
+    such thing, an `error` is raised that names `what` it should be, such as ``"selector"``.
     """
     where, _, attribute = reference.rpartition(":")
     complaint = f"{what.capitalize()} {reference!r} cannot be imported"

@@ -162,29 +162,12 @@ class Setting:
         return words.removesuffix("s") if value == 1 else words
 
 
-def setting(
-    default: Any,
-    check: Check,
-    *,
-    help: str,
-    group: Group | None,
-    lockstep: bool,
-    federation: bool | str,
-    **more: Any,
-) -> Any:
+def setting(default: Any, check: Check, **more: Any) -> Any:
     """Declare a setting as a dataclass field; the parameters are the attributes of `Setting`.
 
     How runs that differ in it may be grouped has no default: whoever adds a setting must decide.
     """
-    declared = Setting(
-        default=default,
-        check=check,
-        help=help,
-        group=group,
-        lockstep=lockstep,
-        federation=federation,
-        **more,
-    )
+    declared = Setting(default=default, check=check, **more)
     return dataclasses.field(
         default=None if declared.left_open else default, metadata={_SETTING: declared}
     )

@@ -7,6 +7,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from fedcohort.cli.app import app
+from fedcohort.cli.options import one_of
+from fedcohort.errors import InvalidParameterError
 from fedcohort.simulation.config import SETTINGS
 
 
@@ -80,3 +82,9 @@ def test_a_shell_completes_names(words, expected):
         COMP_CWORD=str(len(words.split()) - 1),
     )
     assert said.split() == expected
+
+
+def test_a_word_that_is_none_of_a_few_is_refused_with_all_of_them():
+    one_of("--engine", "ray", ("local", "ray"))
+    with pytest.raises(InvalidParameterError, match="--engine must be local or ray, not 'spark'"):
+        one_of("--engine", "spark", ("local", "ray"))

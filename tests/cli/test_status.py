@@ -6,6 +6,7 @@ from fedcohort.cli.status import status_of
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study
 
 RUN = RunConfig(clients=10, cohort=3, rounds=10)
@@ -13,7 +14,8 @@ RUN = RunConfig(clients=10, cohort=3, rounds=10)
 
 def test_parts_that_nobody_began_get_their_time_from_those_that_were_timed(tmp_path):
     parts = tuple(
-        Part(name, (dataclasses.replace(RUN, lr=lr),), 0.9) for name, lr in (("a", 0.1), ("b", 0.2))
+        Part(name, (dataclasses.replace(RUN, lr=lr),), Target(0.9))
+        for name, lr in (("a", 0.1), ("b", 0.2))
     )
     study = Study("two", parts, "a text")
     with Store(tmp_path) as store:

@@ -136,3 +136,14 @@ def test_json_files_round_as_their_decimals_do(tmp_path):
 def test_a_plan_that_cannot_be_read_says_so():
     with pytest.raises(ValueError, match="column: value -> shown"):
         table("| a |\n| {a} |\nsomething else", [])
+
+
+def test_what_is_empty_is_a_dash_where_a_number_is_asked_for(tmp_path):
+    (tmp_path / "rounds.csv").write_text(
+        "rule,rounds,rounds_to_target,interval_low,interval_high,mb\n"
+        "match,90,40,35,,1.25\nafl,90,,,,\n"
+    )
+    plan = "| rule | rounds | MB |\n| {rule} | {reached} | {mb:.1f}{mb} |"
+    *_, first, second = table(plan, read_rows(tmp_path / "rounds.csv")).splitlines()
+    assert first == "| match | 40 (35–>90) | 1.21.25 |"
+    assert second == "| afl | >90 | – |"

@@ -32,9 +32,11 @@ def test_a_rule_from_a_file_is_put_beside_the_published_ones(fedcohort, tmp_path
 def test_the_conditions_are_listed(fedcohort):
     done = fedcohort("arena", "--list")
     assert done.returncode == 0, done.stderr
-    names = [line.split()[0] for line in done.stdout.splitlines() if "Digits" in line]
-    assert names[0] == "digits-1"
-    assert len(names) == 7
+    rows = [line.split() for line in done.stdout.splitlines()]
+    digits = [row for row in rows if row[0].startswith("digits")]
+    assert digits[0] == ["digits-1", "80", "%", "100", "10", "18"]
+    assert len(digits) == 7
+    assert ["mnist-by-writer-natural", "95", "%", "test", "150", "5", "18"] in rows
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

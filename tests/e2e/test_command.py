@@ -152,6 +152,12 @@ WRONG = {
     "no number": (["run", "--lr", "much"], "--lr must be a number above 0, not 'much'"),
     "target": (["run", "--target", "90"], r"--target must be .* not 90\.0: write 0\.9 for 90 %"),
     "target of a report": (["report", "nothing", "--target", "90"], r"--target .* write 0\.9"),
+    "target on": (["run", "--target-on", "tests"], "--target-on must be one of 'train', 'test'"),
+    "target on nothing": (["report", "nothing", "--target-on", "test"], "give one too"),
+    "no test part": (
+        ["run", "--dataset", "good.npz", "--cohort", "2", "--target-on", "test"],
+        r"test score on 'good\.npz', which has no test samples",
+    ),
     "no target": (["run", "--target", "0"], "--target must be a number above 0"),
     "ignored": (
         ["run", "--dataset", "good.npz", "--clients", "7", "--skew", "iid", "--cohort", "2"],

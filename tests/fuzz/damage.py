@@ -20,6 +20,7 @@ from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.groups import group_states, groups_of
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import study_of_runs
 from fedcohort.specs import parse_spec
 from fedcohort.training.accelerators.c_chain.code_cache import keep_code, kept_code
@@ -36,7 +37,9 @@ def small_store():
     runs = [RunConfig(clients=4, cohort=2, rounds=3, seed=seed) for seed in range(3)]
     folder = Path(tempfile.mkdtemp())
     with Store(folder) as store:
-        enter_study(store, study_of_runs(runs, 0.9), lambda all_: [Pack((c,), 1.0) for c in all_])
+        enter_study(
+            store, study_of_runs(runs, Target(0.9)), lambda all_: [Pack((c,), 1.0) for c in all_]
+        )
         claims = Claims(store)
         for run in runs[:2]:
             claim = claims.claim(groups_of(store, [run]))

@@ -10,13 +10,14 @@ from running import run
 from fedcohort.leaderboard.conditions import conditions_of
 from fedcohort.leaderboard.published import Published, write_published
 from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.scores import Target
 
 sys.path.append(str(Path(__file__).parents[2] / "studies"))
 
 SELECTORS = ("fedavg", "match", "dp3s", "ward", "kcenter", "gemd-oracle")
 SETTINGS = ({"skew": "1"}, {"skew": "0.5", "dropout": 0.3})
 SMALL = RunConfig(dataset="digits", clients=20, cohort=5, rounds=6, epochs=3, lr=0.3)
-TARGET = 0.3
+TARGET = Target(0.3)
 
 
 def small_runs():

@@ -160,9 +160,15 @@ def test_wrong_words_get_one_sentence():
 def test_the_tables_are_written_for_papers_and_for_programs(found, tmp_path):
     results, _ = found
     paths = {path.name: path for path in results.write(tmp_path / "to")}
-    names = ("standings", "conditions", "rules", "rounds")
+    names = ("standings", "conditions", "rules", "rounds", "accuracy")
     texts = {f"{name}.{ending}" for name in names for ending in ("md", "tex")}
-    assert set(paths) == texts | {"standings.csv", "pairs.csv", "arena.png", "arena.pdf"}
+    assert set(paths) == texts | {
+        "standings.csv",
+        "rounds.csv",
+        "pairs.csv",
+        "arena.png",
+        "arena.pdf",
+    }
     rounds = paths["rounds.tex"].read_text()
     assert r"selector & $\xi$ = 1 & $\xi$ = 0.5, 30 \% drop out & speed \\" in rounds
     assert r"\textbf{uniform} & " in rounds
@@ -170,6 +176,11 @@ def test_the_tables_are_written_for_papers_and_for_programs(found, tmp_path):
     lines = paths["standings.md"].read_text().splitlines()
     (own,) = [line for line in lines if "uniform" in line]
     assert own.startswith("| **uniform** | **1.00** |")
+    accuracy = paths["accuracy.md"].read_text()
+    (mine,) = [s for s in results.ranked if s.selector == "uniform"]
+    told = [mine.mean(name) for name in ("final", "peak", "drop", "worst_decile")]
+    shown = " | ".join(f"**{100 * value:.1f} %**" for value in told)
+    assert f"| **uniform** | {shown} |" in accuracy
     rows = list(csv.DictReader(paths["pairs.csv"].open()))
     assert len(rows) == 2 * 6
     assert {row["selector"] for row in rows} == {"uniform"}

@@ -7,6 +7,7 @@ from fedcohort.errors import InvalidParameterError, UnknownNameError
 from fedcohort.leaderboard.conditions import choose, conditions_of, conditions_of_study
 from fedcohort.selection import make_selector
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import read_study
 
 STUDY = Path(__file__).parents[2] / "studies" / "leaderboard.toml"
@@ -20,7 +21,7 @@ def found(*settings, selectors=SIX, seeds=(0, 1)):
         for selector in selectors
         for seed in seeds
     ]
-    return conditions_of(runs, {config.key: 0.8 for config in runs})
+    return conditions_of(runs, {config.key: Target(0.8) for config in runs})
 
 
 def test_the_study_of_the_leaderboard_has_its_conditions():
@@ -42,6 +43,10 @@ def test_the_study_of_the_leaderboard_has_its_conditions():
 def test_conditions_of_one_skew_are_told_apart_by_what_differs():
     names = [c.name for c in found({"cohort": 10}, {"cohort": 25}, {"skew": "H"})]
     assert names == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25", "digits-H"]
+    longer = found({"cohort": 10, "rounds": 9}, {"cohort": 25, "rounds": 5})
+    assert [c.name for c in longer] == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25"]
+    same = found({"rounds": 9}, {"rounds": 5})
+    assert [c.name for c in same] == ["digits-1-9-rounds", "digits-1-5-rounds"]
     models = found({"model": "mlp"}, {"model": "cnn-small"})
     assert [c.title for c in models] == [
         "Digits, ξ = 1, model mlp",
@@ -54,7 +59,7 @@ def test_a_condition_takes_six_rules_with_the_same_seeds_and_fedavg_among_them()
     assert found({}, selectors=(*SIX[1:], "afl")) == []
     (one,) = found({})
     late = [*one.runs("afl", [0]), *(c for name in SIX for c in one.runs(name))]
-    (without,) = conditions_of(late, {config.key: 0.8 for config in late})
+    (without,) = conditions_of(late, {config.key: Target(0.8) for config in late})
     assert set(without.selectors) == set(SIX)
 
 

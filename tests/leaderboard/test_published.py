@@ -1,17 +1,22 @@
 import dataclasses
+import json
 import lzma
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pack import main as pack_main
+from pack import pack
 from publish import finished, publish
 
+from fedcohort.errors import StoreError
 from fedcohort.leaderboard.conditions import conditions_of_study
 from fedcohort.leaderboard.entries import BY_SEED, read_entry
 from fedcohort.leaderboard.published import FILE, Published, write_published
 from fedcohort.simulation import RoundRecord, Store
 from fedcohort.simulation.merging import merge
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import read_study
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +49,10 @@ def test_some_seeds_are_those_of_the_store(board, conditions, published):
     same(entry, read_entry(board, condition.runs("match", [2]), "match", condition.target))
 
 
-def test_scores_that_are_no_shares_of_samples_are_kept_as_they_are(tmp_path, conditions):
+@pytest.mark.parametrize("scores", [[-0.123456789, np.pi / 4], [-0.5, 0.75]])
+def test_scores_that_are_no_shares_of_samples_are_kept_as_they_are(tmp_path, conditions, scores):
     """R² of a regression, without a test part."""
     condition = dataclasses.replace(conditions[0], selectors=("fedavg",), seeds=(0,))
-    scores = [-0.123456789, np.pi / 4]
     with Store(tmp_path / "store") as store:
         (config,) = condition.runs("fedavg")
         facts = {"clients": 20, "device": "CPU", "torch": "2", "score": "R²"}
@@ -135,3 +140,78 @@ def test_where_runs_were_made_is_kept(board, conditions, published):
     origin = published.origins[conditions[0].name]
     assert (origin.device, origin.torch) == (facts["device"], facts["torch"])
     assert str(origin).endswith(f"(PyTorch {facts['torch']}, float32)")
+
+
+def test_targets_on_the_test_part_travel(board, conditions, tmp_path):
+    tested = [dataclasses.replace(c, target=Target(0.3, "test")) for c in conditions]
+    with open(tmp_path / "tested.npz", "wb") as file:
+        write_published(file, tested, board)
+    found = Published(tmp_path / "tested.npz")
+    assert found.conditions == tuple(tested)
+    entry = found.entries(tested[0], [0, 1, 2])["match"]
+    same(entry, read_entry(board, tested[0].runs("match"), "match", Target(0.3, "test")))
+    np.testing.assert_array_equal(entry.curve, entry.test)
+
+
+def test_the_worst_decile_is_that_of_the_clients_scores(board, conditions, published):
+    config = conditions[0].runs("dp3s", [1])[0]
+    scores = sorted(s.score for s in board.final_scores(config.key, "client") if s.part == "train")
+    (worst,) = published.entries(conditions[0], [1])["dp3s"].worst_decile
+    assert worst == pytest.approx(np.mean(scores[:2]))
+
+
+def test_a_file_of_the_version_before_is_readable(published, conditions, tmp_path):
+    """Its targets were of the training score, and nothing was known of single clients."""
+    with np.load(published.path) as arrays:
+        kept = {n: values for n, values in arrays.items() if not n.endswith("/worst_decile")}
+    about = json.loads(kept["about"].tobytes())
+    for said in about:
+        del said["target_on"]
+    kept["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "old.npz", **kept)
+    old = Published(tmp_path / "old.npz")
+    assert old.conditions == tuple(conditions)
+    entry = old.entries(conditions[0], [0, 2])["match"]
+    assert np.isnan(entry.worst_decile).tolist() == [True, True]
+    assert entry.target == Target(0.3, "train")
+
+
+def test_a_packed_store_publishes_what_the_store_does(board, conditions, tmp_path, capsys):
+    """Runs that are not finished stay out of it, and so do the losses of single clients."""
+    (unfinished,) = conditions[0].runs("fedavg", [9])
+    begun = tmp_path / "begun"
+    with Store(begun) as store:
+        merge(store, board.folder)
+        store.begin(unfinished, {}, {})
+    pack_main([str(begun), str(tmp_path / "small.sqlite.xz")])
+    assert "small.sqlite.xz: " in capsys.readouterr().out
+    with Store(tmp_path / "all") as store:
+        unpacked = tmp_path / "unpacked"
+        unpacked.mkdir()
+        packed = (tmp_path / "small.sqlite.xz").read_bytes()
+        (unpacked / "results.sqlite").write_bytes(lzma.decompress(packed))
+        merge(store, unpacked)
+        assert {c.key for c in store.configs()} == {c.key for c in board.configs()}
+        for condition in conditions:
+            args = condition.runs("match"), "match", condition.target
+            same(read_entry(store, *args), read_entry(board, *args))
+        scores = store.final_scores(conditions[0].runs("match")[0].key, "client")
+    assert {s.loss for s in scores} == {None}
+    with Store.existing(begun) as store:
+        assert store.final_scores(conditions[0].runs("match")[0].key, "client")[0].loss is not None
+
+
+def test_only_a_store_is_packed(tmp_path):
+    with pytest.raises(StoreError, match="There are no results"):
+        pack(tmp_path / "nothing", tmp_path / "small.sqlite.xz")
+    assert not (tmp_path / "small.sqlite.xz").exists()
+
+
+def test_targets_on_the_test_part_are_the_highest_that_fedavg_reaches():
+    """In steps of 5 %, so that nobody chose them to suit a rule."""
+    published = Published()
+    tested = [c for c in published.conditions if c.target.on == "test"]
+    assert tested
+    for condition in tested:
+        peak = published.entries(condition, condition.seeds)["fedavg"].peak("test")
+        assert condition.target.score == pytest.approx(int(20 * peak + 1e-9) / 20), condition.name

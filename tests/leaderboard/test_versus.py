@@ -1,16 +1,20 @@
 """Numbers that were worked out by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from fedcohort.leaderboard.entries import Entry, compare_entries
-from fedcohort.leaderboard.standings import standings
+from fedcohort.leaderboard.standings import standing_rows, standings
 from fedcohort.leaderboard.versus import versus
+from fedcohort.simulation.scores import Target
 
 LAST = 20
+TARGET = Target(0.8)
 
 
-def steps(selector, firsts, last=LAST, **values):
+def steps(selector, firsts, last=LAST, target=TARGET, **values):
     """An entry whose seeds are at 20 % until a round, and at 90 % from it on."""
     rounds = np.arange(last + 1)
     train = np.where(rounds >= np.array(firsts)[:, None], 0.9, 0.2)
@@ -22,11 +26,12 @@ def steps(selector, firsts, last=LAST, **values):
         "gemd": 0.5 * each,
         "participation_variation": 0.1 * each,
         "selection_seconds": 0.001 * each,
+        "worst_decile": 0.4 * each,
     }
     return Entry(
         selector=selector,
         seeds=tuple(range(len(firsts))),
-        target=0.8,
+        target=target,
         score="accuracy",
         evaluated_rounds=rounds,
         train=train,
@@ -42,6 +47,52 @@ def test_the_mean_curve_arrives_with_its_last_seed():
     assert steps("mine", (4, 99)).rounds_to_target is None
     assert steps("mine", (4, 99)).arrival == LAST + 1
     assert steps("mine", (4, 99)).arrivals.tolist() == [4, LAST + 1]
+
+
+def test_rounds_are_counted_on_the_part_that_the_target_is_of():
+    """Test scores arrive four rounds after training scores, the other rule's two rounds before."""
+    tested = Target(0.8, "test")
+
+    def both(selector, train, test):
+        late = steps(selector, test).train
+        return steps(selector, train, target=tested, test=late)
+
+    ours, theirs = both("mine", (4, 4, 4), (8, 8, 8)), both("rule", (4, 4, 4), (2, 2, 2))
+    assert (ours.rounds_to_target, ours.arrivals.tolist()) == (8, [8, 8, 8])
+    assert (ours.interval.low, ours.bytes_to_target, ours.time_to_target) == (8, 800, 16.0)
+    assert compare_entries(ours, theirs).difference == 6
+    found = versus({"a": ours}, {"a": theirs})
+    assert (found.speed, found.low, found.high) == pytest.approx((0.25, 0.25, 0.25))
+    assert (found.seeds_won, found.seeds_lost) == (0, 3)
+    trained = dataclasses.replace(ours, target=TARGET)
+    assert (trained.rounds_to_target, trained.interval.low) == (4, 4)
+
+
+def test_models_are_judged_by_the_test_part_where_there_is_one():
+    fallen = steps("mine", (4, 4)).test.copy()
+    fallen[:, -1] = 0.6, 0.4
+    entry = steps("mine", (4, 4), test=fallen)
+    assert entry.held_out == "test"
+    (found,) = standings({"a": {"fedavg": entry}}, {"fedavg": ()})
+    assert found.mean("final") == pytest.approx(0.5)
+    assert found.mean("peak") == pytest.approx(0.9)
+    assert found.mean("drop") == pytest.approx(0.4)
+    assert found.mean("worst_decile") == pytest.approx(0.4)
+    untested = steps("mine", (4, 4), test=np.full_like(fallen, np.nan))
+    assert (untested.held_out, untested.final("test"), untested.drop("test")) == (
+        "train",
+        None,
+        None,
+    )
+
+
+def test_what_one_condition_does_not_know_is_not_known_of_all():
+    unknown = steps("fedavg", (4, 4), worst_decile=np.full(2, np.nan))
+    entries = {"a": {"fedavg": steps("fedavg", (4, 4))}, "b": {"fedavg": unknown}}
+    (found,) = standings(entries, {"fedavg": ()})
+    assert (found.mean("worst_decile"), found.mean("gemd")) == (None, 0.5)
+    (row,) = standing_rows([found])
+    assert (row["worst_decile"], row["final"], row["drop"]) == (None, 0.9, 0.0)
 
 
 def test_seeds_are_paired_and_counted():

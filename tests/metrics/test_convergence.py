@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedcohort.errors import InvalidInputError, InvalidParameterError
-from fedcohort.metrics import RoundsInterval, bootstrap_interval, rounds_to_target
+from fedcohort.metrics import RoundsInterval, bootstrap_interval, drop_after_peak, rounds_to_target
 
 
 def test_the_first_evaluated_round_at_or_above_the_target():
@@ -30,6 +30,13 @@ def test_a_mean_that_equals_the_target_reaches_it_despite_rounding():
 
 def test_a_round_that_was_not_evaluated_never_counts():
     assert rounds_to_target([1, 2, 3], [0.1, np.nan, 0.9], 0.5) == 3
+
+
+def test_the_drop_is_from_the_highest_point_of_the_mean_curve_to_its_last():
+    assert drop_after_peak([0.5, 1.0, 0.75]) == 0.25
+    assert drop_after_peak([0.5, 0.75, 1.0]) == 0
+    # The mean is 0.5, 0.75, 0.5: neither seed by itself falls by a quarter.
+    assert drop_after_peak([[0.25, 0.75, 0.5], [0.75, 0.75, 0.5]]) == 0.25
 
 
 def noisy_curves(seeds, noise, rng):

@@ -3,6 +3,7 @@ import shlex
 
 from fedcohort.report import summarise
 from fedcohort.report.command import redo_commands
+from fedcohort.simulation.scores import Target
 
 
 def test_runs_that_differ_in_selector_and_seed_are_one_command(store):
@@ -15,12 +16,18 @@ def test_runs_that_differ_in_selector_and_seed_are_one_command(store):
     assert options["--epochs"] == "3"
     assert options["--seeds"] == "0..2"
     assert options["--target"] == "0.8"
+    assert "--target-on" not in options
     assert options["--out"] == "my results"
     # The command line evaluates on a part by default, and in the fastest precision.
     assert options["--eval-samples"] == "all"
     assert options["--precision"] == "float32"
     assert not {"--dropout", "--seed", "--content"} & options.keys()
     assert [words[i + 1] for i, w in enumerate(words) if w == "--selector"] == ["dp3s", "fedavg"]
+
+
+def test_a_target_on_test_samples_is_named_as_such(store):
+    (command,) = redo_commands(summarise(store, Target(0.8, "test")), "out")
+    assert "--target 0.8 --target-on test" in command
 
 
 def test_unusual_settings_are_named(store, copy_runs):

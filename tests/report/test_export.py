@@ -9,6 +9,7 @@ from fedcohort.errors import MissingPackageError
 from fedcohort.report import summarise
 from fedcohort.report.export import export
 from fedcohort.simulation.config import SETTINGS
+from fedcohort.simulation.scores import Target
 
 
 def rows(path):
@@ -35,15 +36,15 @@ def test_a_folder_gets_all_tables(store, tmp_path):
 
 
 def test_the_summary_has_the_numbers_of_the_report(store, tmp_path):
-    store.db.execute("INSERT INTO parts SELECT 's', 'p', 0, run, 0.3 FROM runs")
+    store.db.execute("INSERT INTO parts SELECT 's', 'p', 0, run, 0.3, 'test' FROM runs")
     try:
         (path,) = export(store, tmp_path / "s.csv", "summary")
     finally:
         store.db.execute("DELETE FROM parts WHERE study = 's'")
-    for row, summary in zip(rows(path), summarise(store, 0.3), strict=True):
+    for row, summary in zip(rows(path), summarise(store, Target(0.3, "test")), strict=True):
         assert row["selector"] == summary.selector
         assert row["seeds"] == "3"
-        assert row["target"] == "0.3"
+        assert (row["target"], row["target_on"]) == ("0.3", "test")
         reached = summary.rounds_to_target
         assert row["rounds_to_target"] == ("" if reached is None else str(reached))
         assert float(row["gemd"]) == pytest.approx(summary.gemd, abs=1e-5)

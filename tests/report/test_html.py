@@ -10,6 +10,7 @@ import pytest
 from fedcohort.errors import StoreError
 from fedcohort.report import summarise
 from fedcohort.report.html import write_report
+from fedcohort.simulation.scores import Target
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,19 @@ def test_curves_are_embedded_as_they_are_summarised(page, store):
         assert group["label"] == summary.label
         assert group["train"]["mean"] == pytest.approx(summary.train.mean, abs=5e-5)
         assert group["test"]["high"] == pytest.approx(summary.test.high, abs=5e-5)
+
+
+def test_a_target_on_test_samples_is_said_and_drawn_on_them(page, store, tmp_path):
+    tested = write_report(store, tmp_path / "r.html", Target(0.3, "test")).read_text()
+    assert ">Rounds to 30 % training accuracy</h2>" in page
+    assert ">Rounds to 30 % test accuracy</h2>" in tested
+    assert 'name="part" value="train" checked>' in page
+    assert 'name="part" value="test" checked>' in tested
+    assert 'name="part" value="train">' in tested
+    assert "--target 0.3 --target-on test" in tested
+    for text, part in ((page, "train"), (tested, "test")):
+        assert embedded(text)["targets"] == [{"score": 0.3, "on": part}]
+        assert {group["reached_on"] for group in embedded(text)["groups"]} == {part}
 
 
 def test_it_says_how_it_was_made(page):

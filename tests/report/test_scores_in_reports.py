@@ -15,7 +15,7 @@ from fedcohort import Results
 from fedcohort.report import summarise, to_json
 from fedcohort.report.export import export
 from fedcohort.report.html import leaders, write_report
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 
 JUDGED = {"one": ("regression", "R²"), "labels": ("multilabel", "F1"), "text": ("next-token", None)}
@@ -54,7 +54,7 @@ def mixed(tmp_path_factory):
 
 def table(store):
     console = Console(width=200, file=io.StringIO())
-    console.print(results_table(summarise(store, 0.3)))
+    console.print(ResultsTable(summarise(store, 0.3)))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 

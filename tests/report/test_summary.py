@@ -7,7 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from fedcohort.metrics import bootstrap_interval
+from fedcohort.randomness import generator
 from fedcohort.report import summarise, to_json
+from fedcohort.simulation.scores import Target
 
 
 def by_hand(store, selector, field):
@@ -37,6 +40,46 @@ def test_mean_curves_are_those_of_the_records(store, selector):
         expected = np.array(by_hand(store, selector, f"{part}_score"))
         np.testing.assert_allclose(getattr(summary, part).seeds, expected)
         np.testing.assert_allclose(getattr(summary, part).mean, expected.mean(axis=0))
+
+
+def test_rounds_to_a_test_score_are_those_of_the_test_curve(store):
+    """A target between the two means' last points, which one curve reaches and the other not."""
+    train, test = (
+        np.array(by_hand(store, "dp3s", f"{part}_score")).mean(axis=0) for part in ("train", "test")
+    )
+    target = float((train.max() + test.max()) / 2)
+    assert abs(train.max() - test.max()) > 1e-3
+    trained = summary_of(store, "dp3s", target)
+    tested = summary_of(store, "dp3s", Target(target, "test"))
+    for summary, mean in ((trained, train), (tested, test)):
+        reached = next((t for t, accuracy in enumerate(mean) if accuracy >= target), None)
+        assert summary.rounds_to_target == reached
+        assert (summary.bytes_to_target is None) == (reached is None)
+        np.testing.assert_allclose(summary.curve.mean, mean)
+    assert {trained.rounds_to_target is None, tested.rounds_to_target is None} == {True, False}
+    rng = generator(0, "report bootstrap")
+    assert tested.interval == bootstrap_interval(range(5), tested.test.seeds, target, rng=rng)
+    document = to_json([tested], target)["results"][0]
+    assert (document["target"], document["target_on"]) == (target, "test")
+
+
+def test_a_target_on_test_samples_that_are_not_there_is_none(store, copy_runs):
+    untested = copy_runs(store)
+    untested.db.execute("UPDATE rounds SET test_score = NULL, test_loss = NULL")
+    summary = summary_of(untested, "dp3s", Target(0.1, "test"))
+    assert (summary.target, summary.rounds_to_target, summary.comparison) == (None, None, None)
+
+
+def test_the_comparison_is_of_the_curves_that_the_target_is_of(store, copy_runs):
+    """fedavg's test scores are put at 1 from the first round on, and its training scores stay."""
+    changed = copy_runs(store)
+    changed.db.execute(
+        "UPDATE rounds SET test_score = 1 WHERE round > 0 AND run IN"
+        " (SELECT run FROM runs WHERE json_extract(config, '$.selector') = 'fedavg')"
+    )
+    comparison = summary_of(changed, "dp3s", Target(0.99, "test")).comparison
+    assert (comparison.difference, comparison.censored) == (4, True)
+    assert summary_of(changed, "dp3s", Target(0.99)).comparison is None
 
 
 def test_rounds_and_bytes_to_target_count_up_to_the_mean_curves_round(store):

@@ -6,13 +6,14 @@ from rich.console import Console
 from running import run
 
 from fedcohort.report import summarise
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation.scores import Target
 
 
 def printed(store, width, target=0.3):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(results_table(summarise(store, target)))
+    console.print(ResultsTable(summarise(store, target)))
     return console.file.getvalue()
 
 
@@ -53,6 +54,14 @@ def test_without_a_target_there_is_nothing_about_one(store):
     assert "GEMD" in text
 
 
+def test_what_a_target_is_of_is_said(store):
+    trained, tested = printed(store, 120), printed(store, 120, target=Target(0.3, "test"))
+    assert "rounds to 30 %  " in trained
+    assert "mean training curve" in trained
+    assert "rounds to 30 % test" in tested
+    assert "mean test curve" in tested
+
+
 def test_each_skew_is_a_section(varied_store):
     text = printed(varied_store, 120)
     assert "Digits, ξ = 1\n" in text.replace(" \n", "\n") or "Digits, ξ = 1 " in text
@@ -69,7 +78,7 @@ def test_what_profiles_promise_is_said_below(store):
         for s in summarise(store, 0.3)
     ]
     console = Console(width=160, file=io.StringIO(), color_system=None)
-    console.print(results_table(summaries))
+    console.print(ResultsTable(summaries))
     assert "profiles are (ε = 8, δ = 1e-05)-private for each sample" in console.file.getvalue()
     assert "private" not in printed(store, 160)
 

@@ -14,6 +14,7 @@ from fedcohort.report.summary import summarise
 from fedcohort.simulation import RunConfig, Store, store_file
 from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.groups import part_states
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import study_of_runs
 
 RUNS = [
@@ -28,7 +29,7 @@ def whole(tmp_path_factory):
     """A finished study of several pages."""
     folder = tmp_path_factory.mktemp("whole")
     with Store(folder) as store:
-        assert run_study(prepare_study(study_of_runs(RUNS, 0.9), device="cpu"), store)
+        assert run_study(prepare_study(study_of_runs(RUNS, Target(0.9)), device="cpu"), store)
     return folder
 
 

@@ -10,11 +10,14 @@ from fedcohort.simulation.groups import group_states, part_states
 from fedcohort.simulation.merging import merge
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study
 
 RUN = RunConfig(clients=8, cohort=3, rounds=2)
 RUNS = tuple(dataclasses.replace(RUN, seed=seed) for seed in range(3))
-STUDY = Study("s", (Part("a", RUNS[:2], 0.9), Part("b", RUNS[2:], 0.8)), "text")
+STUDY = Study(
+    "s", (Part("a", RUNS[:2], Target(0.9)), Part("b", RUNS[2:], Target(0.8, "test"))), "text"
+)
 
 
 def alone(configs):

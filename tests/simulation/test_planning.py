@@ -8,6 +8,7 @@ from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.groups import group_states, groups_of, part_states
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study, study_of_runs
 
 RUNS = [RunConfig(seed=seed, rounds=3) for seed in range(4)]
@@ -41,8 +42,8 @@ def test_the_unfinished_groups_of_some_runs_are_found(store):
 
 
 def test_a_study_that_changed_adds_runs_and_keeps_those_it_does_not_name(store):
-    first = Study("s", (Part("a", tuple(RUNS[:3]), 0.9),), "first")
-    second = Study("s", (Part("a", tuple(RUNS[2:]), 0.8),), "second")
+    first = Study("s", (Part("a", tuple(RUNS[:3]), Target(0.9)),), "first")
+    second = Study("s", (Part("a", tuple(RUNS[2:]), Target(0.8, "test")),), "second")
     assert not enter_study(store, first, in_pairs).changed
     entered = enter_study(store, second, in_pairs)
     assert dataclasses.asdict(entered) == {
@@ -53,9 +54,9 @@ def test_a_study_that_changed_adds_runs_and_keeps_those_it_does_not_name(store):
         "changed": True,
     }
     named, unnamed = part_states(store)
-    assert (named.part, named.runs, named.target) == ("a", 2, 0.8)
+    assert (named.part, named.runs, named.target) == ("a", 2, Target(0.8, "test"))
     assert (unnamed.part, unnamed.runs) == ("", 2)
-    assert store.targets() == {config.key: 0.8 for config in RUNS[2:]}
+    assert store.targets() == {config.key: Target(0.8, "test") for config in RUNS[2:]}
 
 
 def test_finished_runs_are_counted(store):
@@ -64,6 +65,20 @@ def test_finished_runs_are_counted(store):
         store.save({run.key: [RoundRecord(round=3)]}, done=run is RUNS[0])
     entered = enter_study(store, study_of_runs(RUNS), in_pairs)
     assert (entered.added, entered.known, entered.done) == (3, 1, 1)
+
+
+def test_targets_of_the_format_before_are_of_the_training_score(tmp_path):
+    with Store(tmp_path) as store:
+        enter_study(store, study_of_runs(RUNS, Target(0.9)), in_pairs)
+    with sqlite3.connect(tmp_path / "results.sqlite") as db:
+        db.execute("ALTER TABLE parts DROP COLUMN target_on")
+        db.execute("PRAGMA user_version=4")
+    db.close()
+    with Store(tmp_path) as store:
+        assert store.targets() == {config.key: Target(0.9, "train") for config in RUNS}
+        tested = Study("tested", (Part("a", tuple(RUNS), Target(0.5, "test")),), "text")
+        enter_study(store, tested, in_pairs)
+        assert {part.target for part in part_states(store)} == {Target(0.9), Target(0.5, "test")}
 
 
 def test_unfinished_runs_of_the_first_format_begin_again(tmp_path):

@@ -5,7 +5,7 @@ from fedcohort.simulation.progress import progress_of, seconds_left
 
 
 def _group(name, shape, round_, seconds, rounds=10, cost=1.0, live=None):
-    return GroupState(name, 2, rounds, shape, cost, round_, live or round_, seconds, "")
+    return GroupState(name, 2, rounds, round_, live or round_, shape, cost, seconds)
 
 
 def test_the_time_left_is_measured_by_shape():

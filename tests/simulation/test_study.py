@@ -4,6 +4,7 @@ import pytest
 
 from fedcohort.errors import StudyError, UnknownNameError
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import parse_study, read_study
 
 TWO_PARTS = """
@@ -24,6 +25,7 @@ rounds = 10
 batch_size = ["full", 8]
 eval_samples = "all"
 target = 0.5
+target_on = "test"
 seeds = [7]
 """
 
@@ -32,7 +34,7 @@ def test_a_part_is_the_product_of_its_lists_over_the_base():
     study = parse_study(TWO_PARTS, "two.toml")
     one, two = study.parts
     assert (study.name, one.name, two.name) == ("two", "one class", "part 2")
-    assert (one.target, two.target) == (0.9, 0.5)
+    assert (one.target, two.target) == (Target(0.9), Target(0.5, "test"))
     assert one.configs == tuple(
         RunConfig(dataset="digits", skew="1", selector=selector, rounds=30, epochs=5.0, seed=seed)
         for selector in ("dp3s", "fedavg")
@@ -107,6 +109,12 @@ WRONG = {
     "half a seed": ("[base]\nseeds = 0.5", r"\[base\]: seed .*whole number"),
     "target": ("[[part]]\ntarget = 2", r"\[\[part\]\] 1: target must be .* at most 1, not 2"),
     "percent": ("[[part]]\ntarget = 90", r"\[\[part\]\] 1: target .* not 90: write 0\.9 for 90 %"),
+    "target on": ("[base]\ntarget = 0.5\ntarget_on = 'tests'", r"\[base\]: target_on must be one"),
+    "target on above": ("target_on = 'test'\n[base]", r"target_on stands above the tables"),
+    "target on nothing": (
+        "[[part]]\ntarget_on = 'test'",
+        r"\[\[part\]\] 1: target_on has no target",
+    ),
     "content": ("[base]\ncontent = 'abc'", r"\[base\]: .*no setting 'content'"),
     "alone": ("[base]\nprofile_delta = 1e-6", r"\[base\]: profile_delta .* give both"),
     "together": ("[base]\nclients = 5\n[[part]]\ncohort = 9", r"\[\[part\]\] 1: cohort .*at most"),

@@ -10,6 +10,7 @@ from fedcohort import advise
 from fedcohort.advice import predicted_gain
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study
 
 # How far clients differ, and the rounds of fedavg and match, in three conditions of two data sets.
@@ -54,7 +55,7 @@ def folder(tmp_path_factory):
             for selector, first in zip(("fedavg", "match"), rounds, strict=True)
             for seed in (0, 1)
         ]  # fmt: skip
-        study = Study("board", (Part("all", tuple(configs), 0.6),), "source")
+        study = Study("board", (Part("all", tuple(configs), Target(0.6)),), "source")
         enter_study(store, study, lambda _: [])
     return path
 

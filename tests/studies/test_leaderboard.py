@@ -1,12 +1,18 @@
+import csv
+import dataclasses
+
 import numpy as np
 import pytest
 from drawing import NotInStoreError
-from leaderboard import main, standings_in
+from leaderboard import board_of, main
 
-from fedcohort.leaderboard.standings import standing_rows
+from fedcohort.leaderboard.conditions import conditions_of
+from fedcohort.leaderboard.published import write_published
+from fedcohort.leaderboard.standings import needs_of, standing_rows, standings
 from fedcohort.selection import make_selector
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.planning import enter_study
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Part, Study
 
 # Rounds to the target in three conditions; 99 is never.
@@ -48,15 +54,20 @@ def board(tmp_path_factory):
                             train_score=0.95 if r >= first else 0.2,
                             gemd=0.5,
                             cohort=(0, 1) if r else (),
-                            bytes_up=100 if r else 0,
+                            bytes_up=10**8 if r else 0,
                             elapsed=1.0 if r else 0.0,
                         )
                         for r in range(LAST + 1)
                     ]
                     store.save({config.key: records}, done=True)
-        study = Study("board", (Part("all", tuple(configs), 0.9),), "source")
+        study = Study("board", (Part("all", tuple(configs), Target(0.9)),), "source")
         enter_study(store, study, lambda _: [])
         yield store
+
+
+def standings_in(board):
+    found = {c.title: entries for c, entries in board_of(board.folder).items()}
+    return standings(found, needs_of(REACHED))
 
 
 def test_a_standing_is_the_geometric_mean_of_speeds(board):
@@ -92,12 +103,43 @@ def test_the_figure_shows_rounds_and_conditions(board, tmp_path):
 def test_the_table_is_written_beside_the_figure(board, tmp_path, capsys):
     main([str(board.folder), "-o", str(tmp_path)])
     endings = ("pdf", "svg", "png")
-    paths = [tmp_path / "standings.csv", *(tmp_path / f"leaderboard.{e}" for e in endings)]
+    tables = (tmp_path / "rounds.csv", tmp_path / "standings.csv")
+    paths = [*tables, *(tmp_path / f"leaderboard.{e}" for e in endings)]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
-    first, *rows = paths[0].read_text().splitlines()
+    first, *rows = tables[1].read_text().splitlines()
     assert first.startswith("place,selector,needs,conditions,speed,")
     assert rows[0].startswith("1,match,profile,3,1.587,")
     assert len(rows) == 6
+    rounds = list(csv.DictReader(tables[0].open()))
+    assert len(rounds) == 3 * 6
+    (slow,) = [r for r in rounds if r["condition"] == "digits-1" and r["selector"] == "pow-d"]
+    (fast,) = [r for r in rounds if r["condition"] == "digits-1" and r["selector"] == "match"]
+    assert rounds[0] == fast
+    assert (slow["rounds"], slow["rounds_to_target"], slow["megabytes_to_target"]) == ("9", "", "")
+    assert (fast["rounds_to_target"], fast["megabytes_to_target"]) == ("2", "200.0")
+    assert fast["final"] == "0.95"
+    assert (fast["target"], fast["target_on"], fast["worst_decile"]) == ("0.9", "train", "")
+
+
+def test_one_condition_is_enough_if_it_is_named(board, tmp_path):
+    main([str(board.folder), "-o", str(tmp_path), "--condition", "digits-1-dropout"])
+    rows = list(csv.DictReader((tmp_path / "standings.csv").open()))
+    assert {row["conditions"] for row in rows} == {"1"}
+    assert (rows[-1]["selector"], rows[-1]["speed"]) == ("pow-d", "0.5")
+
+
+def test_a_rule_that_one_condition_lacks_has_no_standing_over_all(board, tmp_path):
+    first, second, third = conditions_of(board.configs(), board.targets())
+    fewer = tuple(name for name in second.selectors if name != "dp3s")
+    some = [first, dataclasses.replace(second, selectors=fewer), third]
+    with open(tmp_path / "some.npz", "wb") as file:
+        write_published(file, some, board)
+    main([str(tmp_path / "some.npz"), "-o", str(tmp_path), "--condition", "digits"])
+    rows = list(csv.DictReader((tmp_path / "standings.csv").open()))
+    assert {row["selector"] for row in rows} == REACHED.keys() - {"dp3s"}
+    assert {row["conditions"] for row in rows} == {"3"}
+    rounds = [r["selector"] for r in csv.DictReader((tmp_path / "rounds.csv").open())]
+    assert rounds.count("dp3s") == 2
 
 
 def test_other_stores_have_no_standings(store, tmp_path):

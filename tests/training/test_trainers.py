@@ -196,3 +196,18 @@ def test_groups_are_measured_with_their_model_on_their_own_samples(trainer, whic
         outputs = torch.func.functional_call(model, parameters, (x[own],))
         assert losses[g].item() == pytest.approx(F.cross_entropy(outputs, y[own]).item(), rel=1e-5)
         assert scores[g].item() == pytest.approx((outputs.argmax(1) == y[own]).double().mean())
+
+
+def test_groups_are_measured_in_the_type_that_is_asked_for():
+    model = made("cnn-small", SHAPE, 10, 0)
+    x = torch.randn(30, *SHAPE, generator=torch.Generator().manual_seed(0))
+    data = x, torch.arange(30) % 10
+    groups = Groups(torch.arange(30), torch.tensor([10, 20]), None)
+    arguments = (model, stacked_parameters([model]), data, groups, TASK)
+    exact, rough = (
+        batched.measure_batched(*arguments, dtype=dtype)[1]
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert exact.dtype == rough.dtype == torch.float64
+    torch.testing.assert_close(rough, exact, rtol=1e-2, atol=0.0)
+    assert (rough != exact).all()

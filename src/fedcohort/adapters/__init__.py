@@ -2,5 +2,5 @@
 
 Nodes introduce themselves (`introductions`), become clients of the selector (`admission`,
 `members`), have their claimed sizes bounded (`sizes`), and what came of each round is kept
-(`rounds`, `history`, `checkpoint`). Nothing here knows Flower or NVFlare.
+(`rounds`, `checkpoint`). Nothing here knows Flower or NVFlare.
 """

@@ -147,24 +147,19 @@ class Admission:
             label_counts=columns.get(Need.LABEL_COUNTS),
         )
         for client, said in joining.items():
-            self._selector.label(client, {self.members.name(client), *_tagged(said.tags)})
+            tags = (f"tag:{tag}" for tag in said.tags)
+            self._selector.label(client, {self.members.name(client), *tags})
         if claims:
-            self._resize()
+            # All sizes are measured against those of the newcomers too.
+            known = [c for c in self._selector.clients.tolist() if self.sizes.knows(c)]
+            self._selector.resize(np.array(known, np.int64), self.sizes.counted(known))
         self._log.info("%d clients joined, %d in all.", len(ids), len(self.members))
         self.name_suspects()
         if Need.PROFILE in columns and len(ids) == len(self.members):
             trusted = ~np.isin(ids, list(self._suspected))
-            self._advise(columns[Need.PROFILE][trusted], sizes[trusted])
-
-    def _advise(self, profiles: NDArray[Any], sizes: NDArray[np.float64]) -> None:
-        """Log what the profiles of the first clients say about selection."""
-        if len(profiles) > self._cohort:
-            self._log.info("%s", advise(profiles, sizes, self._cohort).line)
-
-    def _resize(self) -> None:
-        """Measure all sizes against those of the newcomers too."""
-        clients = [c for c in self._selector.clients.tolist() if self.sizes.knows(c)]
-        self._selector.resize(np.array(clients, np.int64), self.sizes.counted(clients))
+            if trusted.sum() > self._cohort:
+                advice = advise(columns[Need.PROFILE][trusted], sizes[trusted], self._cohort)
+                self._log.info("%s", advice.line)
 
     def name_suspects(self) -> None:
         """Log whom the guard leaves out, once each."""
@@ -211,10 +206,6 @@ def guarded(selector: str | Selector, made: Selector, guard: str) -> None:
 
 def _name(introduction: Introduction, node: Node) -> str:
     return introduction.name or f"node:{node}"
-
-
-def _tagged(tags: Iterable[str]) -> set[str]:
-    return {f"tag:{tag}" for tag in tags}
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

@@ -16,21 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.errors import InvalidInputError, StoreError
+from fedcohort.errors import InvalidInputError, StoreError, UnwritableFileError
+from fedcohort.files import replace_file
 
 FOLDER_VARIABLE = "FEDCOHORT_ANSWERS"
 
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers that clients on this machine have given.
+    """The answers that clients on this machine have given, in a folder for its owner alone.
 
-    Parameters
-    ----------
-    folder : path
-        Where they are kept, readable by their owner alone.
-    log : logging.Logger
-        Hears how many answers have left a client.
+    `log` hears how many answers have left a client.
     """
 
     folder: Path
@@ -54,18 +50,8 @@ class Answers:
     ) -> NDArray[np.float32]:
         """Return the answer of a client to a question, drawn when it is asked first.
 
-        Parameters
-        ----------
-        client : str
-            Its stable name.
-        model : dict of arrays
-            What the answer is measured with.
-        promise : str
-            What the noise promises, in words.
-        draw : callable
-            Measures and noises.
-        most : int, optional
-            Answers to different questions that may leave the client.
+        The question is the model that the answer is measured with and what the noise promises, in
+        words; ``draw()`` measures and noises. At most `most` different answers leave the client.
         """
         owner = hashlib.sha256(client.encode()).hexdigest()[:24]
         path = self.folder / f"{owner}-{_digest(model, promise)}.npy"
@@ -81,19 +67,15 @@ class Answers:
                 )
             vector = draw()
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = path.with_suffix(f".{os.getpid()}.new")
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            with replace_file(path, private=True) as file:
                 np.save(file, vector, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except (OSError, ValueError, EOFError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
+        except InvalidInputError:
+            raise
+        except (OSError, ValueError, EOFError, UnwritableFileError) as error:
             raise StoreError(
-                f"What this client answered cannot be kept in {self.folder} ({error}), and without"
-                f" that its promise would not outlive a restart: set {FOLDER_VARIABLE} to a folder"
-                " that it may write."
+                f"What this client answered cannot be kept in {self.folder}"
+                f" ({error.__cause__ or error}), and without that its promise would not outlive a"
+                f" restart: set {FOLDER_VARIABLE} to a folder that it may write."
             ) from error
         if given:
             self.log.warning(

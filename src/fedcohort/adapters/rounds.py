@@ -8,8 +8,34 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.adapters.history import RoundSummary
 from fedcohort.selection import Cohort, Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundSummary:
+    """What happened in one round, by client name.
+
+    Attributes
+    ----------
+    round : int
+        Its number, from 1.
+    cohort : tuple of str
+        Who was asked to train, one entry per place.
+    trained : tuple of str
+        Whose update was used.
+    left_out : dict of str
+        Why the others' was not.
+
+    Examples
+    --------
+    >>> RoundSummary(1, ("a", "b"), ("a",), {"b": "sent nothing in time"}).trained
+    ('a',)
+    """
+
+    round: int
+    cohort: tuple[str, ...]
+    trained: tuple[str, ...]
+    left_out: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -32,14 +32,7 @@ class SizeRule:
 class SizeLedger:
     """Who claimed which size first, and what of it counts.
 
-    Parameters
-    ----------
-    rule : SizeRule
-        How far claims are believed.
-    name : callable
-        ``name(client)``: a client's name, for the log.
-    log : logging.Logger
-        Hears once of each client whose claim does not count in full.
+    `log` hears once of each client, by its ``name(client)``, whose claim does not count in full.
     """
 
     def __init__(self, rule: SizeRule, name: Callable[[int], str], log: logging.Logger) -> None:

@@ -44,7 +44,7 @@ def advice_on(
             )
     config = RunConfig(**{n: v for n, v in settings.items() if n in _WITH_A_FILE}, selector="match")
     table, held = read_profiles(profiles)
-    counts = held if sizes is None else _numbers(sizes, _read(sizes))
+    counts = held if sizes is None else read_numbers(sizes)
     return advise_on(table, counts, config.cohort, lost=config.dropout)
 
 
@@ -69,7 +69,7 @@ def _on_settings(config: RunConfig, device: str) -> Advice:
 def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Return the profiles [C, Q] of a file, and the sizes [C] where it is a .npz that has them."""
     if path.suffix.lower() != ".npz":
-        return _numbers(path, _read(path)), None
+        return read_numbers(path), None
     found = read_arrays(path, ("profiles", "sizes"))
     if "profiles" not in found:
         raise InvalidInputError(
@@ -80,17 +80,17 @@ def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     return _numbers(path, found["profiles"]), None if held is None else _numbers(path, held)
 
 
-def _read(path: Path) -> Any:
+def read_numbers(path: Path) -> NDArray[Any]:
     """Return the array of a .csv or .npy file."""
     try:
-        if path.suffix.lower() == ".csv":
-            return _table(path)
         # Mapped, an array is no larger than its file.
-        return np.lib.format.open_memmap(path, mode="r")
+        csv = path.suffix.lower() == ".csv"
+        array = _table(path) if csv else np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInputError(
             f"{str(path)!r} cannot be read ({error}): give a .npy, .npz or .csv file of numbers."
         ) from error
+    return _numbers(path, array)
 
 
 def _table(path: Path) -> NDArray[np.float64]:
@@ -106,7 +106,7 @@ def _table(path: Path) -> NDArray[np.float64]:
     return table[:, 0] if table.shape[1] == 1 else table
 
 
-def _numbers(path: Path, array: Any) -> NDArray[Any]:
-    if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.number):
+def _numbers(path: Path, array: NDArray[Any]) -> NDArray[Any]:
+    if not np.issubdtype(array.dtype, np.number):
         raise InvalidInputError(f"{str(path)!r} must hold numbers: use numpy.save.")
     return array

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from fedcohort.cli.advise import ADVICE_WITHOUT, advice_on
-from fedcohort.cli.options import App, completion, with_settings
-from fedcohort.errors import InvalidInputError
+from fedcohort.cli.options import App, completion, one_of, with_settings
+from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.federation import DATASETS
 from fedcohort.simulation import RunConfig
 
@@ -22,6 +22,9 @@ app.add_typer(study_app, name="study")
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; resumes what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+TargetOn = Annotated[
+    str, typer.Option(help="Whether --target is accuracy on train or on test samples.")
+]
 
 
 def _show_version(asked: bool) -> None:
@@ -85,7 +88,8 @@ def run(
         ),
     ] = "auto",
     device: Device = "auto",
-    target: Annotated[float, typer.Option(help="Training accuracy to reach.")] = 0.9,
+    target: Annotated[float, typer.Option(help="Accuracy to reach.")] = 0.9,
+    target_on: TargetOn = "train",
     out: Out = Path("fedcohort-out"),
     save_model: Annotated[
         Path | None,
@@ -94,10 +98,11 @@ def run(
     json: Json = False,
 ) -> None:
     """Train with one or more selectors and compare them."""
+    from fedcohort.simulation.scores import Target
     from fedcohort.simulation.seeds import parse_seeds
-    from fedcohort.simulation.study import check_target
+    from fedcohort.simulation.study import check_target, check_target_on
 
-    check_target(target, "--target")
+    goal = Target(check_target(target, "--target"), check_target_on(target_on, "--target-on"))
     if precision != "auto":
         settings["precision"] = precision
     configs = [
@@ -110,7 +115,7 @@ def run(
 
     if precision == "auto":
         configs = in_fast_precision(configs, device)
-    run_and_show(configs, out, target=target, json=json, device=device, save_models=save_model)
+    run_and_show(configs, out, target=goal, json=json, device=device, save_models=save_model)
 
 
 @app.command()
@@ -178,7 +183,6 @@ def run_study(
     ] = None,
 ) -> None:
     """Do all runs of a study; the same command goes on after any interruption."""
-    from fedcohort.cli.parsing import one_of
     from fedcohort.simulation.logs import parse_log
     from fedcohort.simulation.study import read_study
 
@@ -226,7 +230,6 @@ def export_study(
     ] = "rounds",
 ) -> None:
     """Write results as CSV or Parquet: rounds, runs, a row a selector, clients or classes."""
-    from fedcohort.cli.parsing import one_of
     from fedcohort.report.export import TABLES, export
     from fedcohort.simulation import Store
 
@@ -261,26 +264,30 @@ def report(
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Training accuracy to reach; what the runs or their study named."),
+        typer.Option(help="Accuracy to reach; what the runs or their study named."),
     ] = None,
+    target_on: TargetOn = "train",
 ) -> None:
     """Write one self-contained HTML file about all runs in a folder."""
     from fedcohort.simulation import Store
-    from fedcohort.simulation.study import check_target
+    from fedcohort.simulation.scores import Target
+    from fedcohort.simulation.study import check_target, check_target_on
 
-    if target is not None:
-        check_target(target, "--target")
+    measured = check_target_on(target_on, "--target-on")
+    if target is None and measured != "train":
+        raise InvalidParameterError("--target-on is of a --target: give one too.")
+    named = None if target is None else Target(check_target(target, "--target"), measured)
 
     with Store.existing(folder) as store:
         from fedcohort.report.html import write_report
 
-        goal = (store.targets() or 0.9) if target is None else target
+        goal = named or store.targets() or Target(0.9)
         typer.echo(write_report(store, output or folder / "report.html", goal))
 
 
 @app.command()
 def select(
-    profiles: Annotated[Path, typer.Option(help="A .npy file [C, Q], one profile a client.")],
+    profiles: Annotated[Path, typer.Option(help="Profiles [C, Q]: .npy, .npz or .csv.")],
     k: Annotated[int, typer.Option("-k", help="Clients to choose.")],
     selector: Annotated[
         str,
@@ -289,7 +296,7 @@ def select(
         ),
     ] = "dp3s",
     seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
-    sizes: Annotated[Path | None, typer.Option(help="A .npy file [C], samples a client.")] = None,
+    sizes: Annotated[Path | None, typer.Option(help="Samples a client: .npy or .csv.")] = None,
 ) -> None:
     """Choose one cohort from profiles and print its client ids on one line."""
     from fedcohort.cli.select import select_once

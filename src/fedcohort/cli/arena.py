@@ -15,7 +15,7 @@ from fedcohort.leaderboard.challenge import Challenge
 from fedcohort.leaderboard.published import Published
 from fedcohort.leaderboard.tables import PaperTable
 from fedcohort.report.table import plain_grid
-from fedcohort.report.wording import percent
+from fedcohort.report.wording import goal
 
 _SHOWN = ("standings", "conditions", "rules")
 
@@ -23,15 +23,13 @@ _SHOWN = ("standings", "conditions", "rules")
 def list_conditions() -> None:
     """Print the published conditions."""
     published = Published()
-    table = _grid("name", "condition", "goal", "rounds")
+    table = _grid("condition", "goal", "rounds", "seeds", "rules")
     for c in published.conditions:
-        table.add_row(c.name, c.title, percent(c.target, 0), str(c.config.rounds))
+        counts = c.config.rounds, len(c.seeds), len(c.selectors)
+        table.add_row(c.name, goal(c.target, "accuracy"), *map(str, counts))
     console = Console()
     console.print(table)
-    seeds, rules = (
-        {len(getattr(c, name)) for c in published.conditions} for name in ("seeds", "selectors")
-    )
-    said = f"{_span(seeds)} seeds and {_span(rules)} rules each; a data set is all its conditions."
+    said = "A goal is a training accuracy unless it says test. A data set is all of these."
     console.print(Text(said, style="dim"))
 
 
@@ -101,7 +99,3 @@ def _grid(first: str, *others: str, title: str | None = None) -> Table:
     for heading in others:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
-
-
-def _span(counts: set[int]) -> str:
-    return "–".join(str(count) for count in sorted({min(counts), max(counts)}))

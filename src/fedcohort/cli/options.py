@@ -3,7 +3,7 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -11,6 +11,7 @@ from click import Context, HelpFormatter
 from typer.core import TyperCommand
 from typer.models import ArgumentInfo
 
+from fedcohort.errors import InvalidParameterError
 from fedcohort.settings import GROUPS, Group, Setting
 from fedcohort.simulation.config import SETTINGS
 
@@ -70,6 +71,12 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command} | options)
 
 
+def one_of(option: str, text: str, words: Sequence[str]) -> None:
+    """Refuse a text that is none of a few words."""
+    if text not in words:
+        raise InvalidParameterError(f"{option} must be {' or '.join(words)}, not {text!r}.")
+
+
 def completion(name: str) -> Callable[[str], list[str]]:
     """Return what completes the beginning of a setting's value in a shell."""
 
@@ -84,18 +91,9 @@ def with_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function whose first parameter is a dict of settings.
 
-    Parameters
-    ----------
-    without : collection of str
-        Settings that are no options of this command.
-    groups : dict of str
-        The groups of the function's other options, by name; those that are not there are output.
-
-    Returns
-    -------
-    decorator
-        The function gets one option for each setting; its dict holds those that were given and
-        those whose option has a default of its own.
+    The function gets an option for each setting but those in `without`; its dict holds those that
+    were given and those whose option has a default of its own. `groups` are those of the function's
+    other options, by name; the rest are output.
     """
     offered = {n: s for n, s in SETTINGS.items() if s.group is not None and n not in without}
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from fedcohort.files import replace_file
 from fedcohort.report.live import live_progress
 from fedcohort.report.summary import summarise, to_json
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
@@ -27,6 +27,7 @@ from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.kept_models import read_model
 from fedcohort.simulation.logs import run_name
 from fedcohort.simulation.planning import Entered
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Study, study_of_runs
 
 INTERRUPTED = 130
@@ -37,7 +38,7 @@ def run_and_show(
     configs: Sequence[RunConfig],
     out: Path,
     *,
-    target: float,
+    target: Target,
     json: bool,
     device: str,
     html: bool = False,
@@ -54,9 +55,9 @@ def run_and_show(
         for read in dict.fromkeys(summary.profile for summary in summaries if summary.profile):
             notices.print(f"Profiles are read from the {read}.", highlight=False)
         if json:
-            typer.echo(json_module.dumps(to_json(summaries, target)))
+            typer.echo(json_module.dumps(to_json(summaries, target.score)))
         else:
-            Console().print(results_table(summaries))
+            Console().print(ResultsTable(summaries))
         if html:
             # Imported here, since it alone needs jinja2: machines with GPUs are often bare.
             from fedcohort.report.html import write_report

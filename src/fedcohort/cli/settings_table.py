@@ -21,8 +21,9 @@ src/fedcohort/simulation/config.py instead. -->
 What a run can be told. Each is an option of `fedcohort run` (`--batch-size 32`), a key of a
 [study file](studies.md) (`batch_size = 32`, or a list of values) and an argument of `RunConfig`.
 Two have other names in places: `fedcohort run` takes `--selector` several times, and it and study
-files name `seeds`, such as `0..9`, where a run has one `seed`. Both also take a `target`: the
-training accuracy that reports count rounds to, above 0 and at most 1.
+files name `seeds`, such as `0..9`, where a run has one `seed`. Both also take a `target`, the
+accuracy that reports count rounds to, above 0 and at most 1, and `target_on`: whether it is
+accuracy on the `train` samples, which it is by default, or on the `test` samples.
 
 Where a word stands for no value (`full`, `all`, …), Python says `None`. Settings marked ° say how
 data are divided over clients: for data that have clients of their own (a `.npz` file), giving one

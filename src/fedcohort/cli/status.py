@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from fedcohort.report.table import plain_grid
-from fedcohort.report.timing import duration, time_left
+from fedcohort.report.wording import duration, time_left
 from fedcohort.simulation import Store
 from fedcohort.simulation.groups import dataset_of, group_states, part_states
 from fedcohort.simulation.progress import seconds_left

@@ -1,43 +1,27 @@
 """Studies: done, and shown by part."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from fedcohort.cli.run import do_study
 from fedcohort.report.summary import summarise
-from fedcohort.report.table import results_table
+from fedcohort.report.table import ResultsTable
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.study import Study
 
 
 def run_and_show_parts(
-    study: Study,
-    out: Path,
-    *,
-    device: str,
-    parts: Sequence[str],
-    workers: int | None,
-    engine: str,
-    stop_after: float | None,
-    logs: Sequence[str],
+    study: Study, out: Path, *, engine: str, workers: int | None, **options: Any
 ) -> None:
-    """Do a study, or some parts of it, and print what came of it; parameters as in `do_study`."""
+    """Do a study, or some parts of it, and print what came of it; options as in `do_study`."""
     notices = Console(stderr=True)
-    with do_study(
-        study,
-        out,
-        notices,
-        device=device,
-        parts=parts,
-        executor=_executor(engine, workers),
-        stop_after=stop_after,
-        logs=logs,
-    ) as (store, wanted):
-        Console().print(results_table(summarise(store, store.targets(), wanted)))
+    executor = _executor(engine, workers)
+    with do_study(study, out, notices, executor=executor, **options) as (store, wanted):
+        Console().print(ResultsTable(summarise(store, store.targets(), wanted)))
         folder = shlex.quote(str(out))
         notices.print(f"For curves and details: fedcohort report {folder}")
 

@@ -47,8 +47,7 @@ class DenseEigenvectors:
 
     def entries(self, items: Indices, vectors: Indices) -> Floats:
         """Return entries [n, p, q] for items [n, p] and vectors [n, q]."""
-        result: Floats = self.vectors[vectors[:, None, :], items[:, :, None]]
-        return result
+        return self.vectors[vectors[:, None, :], items[:, :, None]]
 
     def block_sums(self) -> Floats:
         """Return the sums of squared entries over each block of clients, [rank, blocks]."""

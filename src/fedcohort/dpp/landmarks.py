@@ -342,8 +342,7 @@ def gram(features: Floats) -> Floats:
     array([[10., 14.],
            [14., 20.]])
     """
-    result: Floats = features.T @ features
-    return result
+    return features.T @ features
 
 
 def low_rank_spectrum(

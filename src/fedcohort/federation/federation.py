@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,11 @@ def build_federation(
             f"size spread {size_spread:g}": size_spread != 0,
             "reuse": reuse,
         }
-        _refuse_division(dataset.name, [setting for setting, there in given.items() if there])
+        if refused := [setting for setting, there in given.items() if there]:
+            raise PartitionError(
+                f"{dataset.name} has clients of its own, so that it cannot be divided another way:"
+                f" leave out {' and '.join(refused)}."
+            )
         partition = Partition.from_owners(dataset.client, len(dataset.client_names))
     elif spec.kind == "natural":
         raise PartitionError(
@@ -126,15 +131,6 @@ def build_federation(
         labels, rng = _labels_to_divide(dataset, spec), generator(seed, "partition")
         partition = _divide(labels, clients, spec, rng, samples_per_client, size_spread, reuse)
     return Federation(dataset, partition, _label_counts(dataset, partition))
-
-
-def _refuse_division(name: str, settings: list[str]) -> None:
-    """Refuse settings that would divide data which have clients of their own."""
-    if settings:
-        raise PartitionError(
-            f"{name} has clients of its own, so that it cannot be divided another way: leave out"
-            f" {' and '.join(settings)}."
-        )
 
 
 def _label_counts(dataset: Dataset, partition: Partition) -> IntArray:
@@ -175,47 +171,20 @@ def _divide(
         assert spec.value is not None
         return partition_shards(labels, clients, int(spec.value), rng=rng)
 
-    sizes = None
-    proportions = None
-    if size_spread:
-        if samples_per_client is not None:
-            least = 2 if spec.value == "H" else 1
-            sizes = lognormal_sizes(
-                clients, clients * samples_per_client, size_spread, rng, minimum=least
-            )
-            samples_per_client = None
-        elif spec.kind == "skew":
-            proportions = np.exp(size_spread * rng.standard_normal(clients))
-        else:
-            sizes = lognormal_sizes(clients, len(labels), size_spread, rng)
-
+    how: dict[str, Any] = {"rng": rng, "reuse": reuse}
+    if not size_spread:
+        how["samples_per_client"] = samples_per_client
+    elif samples_per_client is not None:
+        least = 2 if spec.value == "H" else 1
+        total = clients * samples_per_client
+        how["sizes"] = lognormal_sizes(clients, total, size_spread, rng, minimum=least)
+    elif spec.kind == "skew":
+        how["proportions"] = np.exp(size_spread * rng.standard_normal(clients))
+    else:
+        how["sizes"] = lognormal_sizes(clients, len(labels), size_spread, rng)
     if spec.kind == "iid":
-        return partition_iid(
-            labels,
-            clients,
-            rng=rng,
-            samples_per_client=samples_per_client,
-            sizes=sizes,
-            reuse=reuse,
-        )
+        return partition_iid(labels, clients, **how)
     assert spec.value is not None
     if spec.kind == "dirichlet":
-        return partition_dirichlet(
-            labels,
-            clients,
-            float(spec.value),
-            rng=rng,
-            samples_per_client=samples_per_client,
-            sizes=sizes,
-            reuse=reuse,
-        )
-    return partition_by_skew(
-        labels,
-        clients,
-        spec.value,
-        rng=rng,
-        samples_per_client=samples_per_client,
-        sizes=sizes,
-        proportions=proportions,
-        reuse=reuse,
-    )
+        return partition_dirichlet(labels, clients, float(spec.value), **how)
+    return partition_by_skew(labels, clients, spec.value, **how)

@@ -13,7 +13,7 @@ from fedcohort.federation.arrays import dataset_from_arrays
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
 from fedcohort.federation.parquet import import_parquet, table_arrays
-from fedcohort.federation.tables import CLIENT_COLUMNS, arrays_of
+from fedcohort.federation.tables import CLIENT_COLUMNS, arrays_of, class_names_of
 
 
 def is_saved_to_disk(folder: Path) -> bool:
@@ -114,7 +114,8 @@ def from_partitions(
     arrays["clients"] = np.array(labels)
     if test is not None:
         arrays |= {f"{key}_test": array for key, array in _table(f"{name}, test", test).items()}
-    if class_names := _names_of_classes(partitions[0]):
+    features = getattr(partitions[0], "features", None) or {}
+    if class_names := class_names_of(features, features):
         arrays["class_names"] = np.array(class_names)
     return dataset_from_arrays(name, arrays, task)
 
@@ -131,15 +132,6 @@ def _joined(name: str, key: str, parts: list[npt.NDArray[Any]]) -> npt.NDArray[A
             f"In {name}, the clients' {key} are not all of one shape: bring them to one."
         )
     return np.concatenate(parts)
-
-
-def _names_of_classes(part: Any) -> tuple[str, ...]:
-    """Return the classes' names from a `datasets.Dataset`, whose features are objects."""
-    features = getattr(part, "features", None) or {}
-    for column in ("y", "label", "labels", "target"):
-        if column in features:
-            return tuple(getattr(features[column], "names", None) or ())
-    return ()
 
 
 def _splits(folder: Path) -> dict[str, Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from fedcohort.federation.sources import Archive, DebianPackage, NpmPackage, Package, Unpack
-from fedcohort.federation.transfer import Progress, SourceError, receive
+from fedcohort.federation.transfer import Progress, Receive, SourceError
 
 _TIMEOUT_SECONDS = 600
 
@@ -24,9 +24,8 @@ def unpack_package(
     files: Iterable[str],
     work: Path,
     keep: Path,
-    *,
+    get: Receive,
     progress: Progress | None,
-    timeout: float,
 ) -> dict[str, Path]:
     """Fetch a package and return where each of `files` (named without ``.gz``) now lies in `work`.
 
@@ -36,7 +35,7 @@ def unpack_package(
     package does not hold a file.
     """
     if isinstance(package, Archive):
-        return _from_archive(package, files, work, keep, progress, timeout)
+        return _from_archive(package, files, work, keep, get)
     if progress is not None:
         progress(str(package), 0, None)
     if isinstance(package, NpmPackage):
@@ -45,17 +44,12 @@ def unpack_package(
 
 
 def _from_archive(
-    package: Archive,
-    files: Iterable[str],
-    work: Path,
-    keep: Path,
-    progress: Progress | None,
-    timeout: float,
+    package: Archive, files: Iterable[str], work: Path, keep: Path, get: Receive
 ) -> dict[str, Path]:
     part = keep / f"{package.url.rpartition('/')[2]}.part"
     # What was continued may have been another file: then there is one whole download.
     for _ in range(2 if part.exists() else 1):
-        receive(package.url, part, progress, timeout)
+        get(package.url, part)
         with part.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() == package.sha256:
                 break

@@ -76,10 +76,13 @@ def as_array(path: str | Path, name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def class_names_of(features: Any, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the classes in Hugging Face's description of the columns, if any."""
+    """Return the names of the classes in Hugging Face's description of the columns, if any.
+
+    A column is described by a dict in a file, and by an object in a `datasets.Dataset`.
+    """
     target = _first(TARGET_COLUMNS, tuple(columns))
-    described = features.get(target) if isinstance(features, dict) else None
-    names = described.get("names") if isinstance(described, dict) else None
+    said = features.get(target) if isinstance(features, dict) else None
+    names = said.get("names") if isinstance(said, dict) else getattr(said, "names", None)
     return tuple(str(name) for name in names) if names else ()
 
 

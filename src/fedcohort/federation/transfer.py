@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 Progress = Callable[[str, int, int | None], None]
+Receive = Callable[[str, Path], None]
+"""Brings what is at an address into a file: `receive`, with somebody to tell and a timeout."""
 
 _BLOCK = 1 << 16
 

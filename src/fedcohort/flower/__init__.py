@@ -11,8 +11,8 @@ if importlib.util.find_spec("flwr") is None:
         "fedcohort.flower needs Flower, which is not installed: pip install 'fedcohort[flower]'."
     )
 
-from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import Limits
+from fedcohort.adapters.rounds import RoundSummary
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.privacy import protected
 from fedcohort.flower.secure import SecureAggregation, secure_mods

@@ -18,26 +18,9 @@ def read_array(
 ) -> NDArray[Any]:
     """Return the values of a Flower `Array`, without pickle and without trusting its header.
 
-    Parameters
-    ----------
-    array : flwr.app.Array
-        What was received.
-    kinds : str
-        The NumPy kinds of numbers to accept, such as ``"f"`` for floats.
-    most_numbers : int
-        The most values to accept.
-    what : str
-        How to name it in the message of the error.
-
-    Returns
-    -------
-    array [...]
-        A read-only view of the received bytes.
-
-    Raises
-    ------
-    RefusedReplyError
-        When the bytes are not what they claim to be, or too many.
+    The NumPy `kinds` of numbers to accept are letters, such as ``"f"`` for floats; `what` names the
+    array in the message of the `RefusedReplyError` that is raised when its bytes are not what they
+    claim to be, or too many. The result is a read-only view of the received bytes.
     """
     if array.stype != _NUMPY:
         raise RefusedReplyError(f"{what} is stored as {array.stype!r}, not as {_NUMPY!r}")

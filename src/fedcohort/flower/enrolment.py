@@ -12,9 +12,9 @@ from fedcohort.adapters.introductions import Introduction, Limits
 from fedcohort.adapters.members import Members
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import RefusedReplyError, TooFewClientsError
-from fedcohort.flower.log import log, reason_of
+from fedcohort.flower.log import log
 from fedcohort.flower.mailbox import Letter, Mailbox, pause
-from fedcohort.flower.protocol import PROFILE_QUERY, query_content, read_introduction
+from fedcohort.flower.protocol import PROFILE_QUERY, content_of, query_content, read_introduction
 from fedcohort.selection import Need, Selector
 
 
@@ -136,10 +136,8 @@ class Enrolment:
         """Take a node's introduction."""
         admission = self.admission
         try:
-            if reply.has_error():
-                raise RefusedReplyError(reason_of(reply))
             self._arrived[letter.node] = read_introduction(
-                reply.content, admission.wants, self._rules.limits, expected=admission.lengths
+                content_of(reply), admission.wants, self._rules.limits, expected=admission.lengths
             )
         except RefusedReplyError as refusal:
             if admission.wants:

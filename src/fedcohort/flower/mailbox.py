@@ -17,18 +17,9 @@ _Item = TypeVar("_Item")
 
 @dataclasses.dataclass(frozen=True)
 class Letter:
-    """One message that was sent.
+    """One message that was sent: Flower's id and type of it, who is to answer, and when it left.
 
-    Attributes
-    ----------
-    message_id : str
-        Flower's id of it.
-    node : int
-        Who is to answer.
-    kind : str
-        The message type.
-    sent : float
-        When it was sent, by the monotonic clock.
+    `sent` is by the monotonic clock.
     """
 
     message_id: str
@@ -40,10 +31,7 @@ class Letter:
 class Mailbox:
     """Sends messages and delivers the replies, also those that come rounds later.
 
-    Parameters
-    ----------
-    deliver : callable
-        ``deliver(letter, reply)`` hears of every reply.
+    ``deliver(letter, reply)`` hears of every reply.
     """
 
     def __init__(self, deliver: Callable[[Letter, Message], None]) -> None:

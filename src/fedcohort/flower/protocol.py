@@ -53,13 +53,19 @@ def query_content(wants: Iterable[Need], arrays: ArrayRecord | None) -> RecordDi
     return content
 
 
+def content_of(reply: Message) -> RecordDict:
+    """Return what a reply holds, or raise `RefusedReplyError` with the reason of its error."""
+    if not reply.has_error():
+        return reply.content
+    lines = (reply.error.reason or "").strip().splitlines()
+    raise RefusedReplyError(lines[-1].strip().rstrip(".") if lines else f"error {reply.error.code}")
+
+
 def wanted(message: Message) -> frozenset[Need]:
     """Return what a query asks for; words of a later version are ignored."""
     record = message.content.get(CONFIG)
     words = record.get(WANTS, []) if isinstance(record, ConfigRecord) else []
-    known = {need.value: need for need in Need}
-    names = words if isinstance(words, list) else []
-    return frozenset(known[str(word)] for word in names if word in known)
+    return frozenset(n for n in Need if isinstance(words, list) and n.value in words)
 
 
 def introduction_content(

@@ -22,15 +22,7 @@ _Item = TypeVar("_Item")
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Update(ClientUpdate):
-    """A usable reply from one client.
-
-    Attributes
-    ----------
-    client : int
-        Whose it is.
-    reply : flwr.app.Message
-        The reply itself, for the wrapped strategy.
-    """
+    """A usable reply from one client, with the reply itself for the wrapped strategy."""
 
     client: int
     reply: Message
@@ -121,17 +113,7 @@ def alike(
 ) -> tuple[list[_Item], list[_Item]]:
     """Split replies into those built as most are and the others; Flower's averages need one kind.
 
-    Parameters
-    ----------
-    items : iterable
-        Whatever holds the replies.
-    content : callable
-        Returns the content of one.
-
-    Returns
-    -------
-    list, list
-        Those alike, and the others, in the order given.
+    ``content(item)`` is the content of the reply that an item holds. Both lists keep the order.
     """
     shapes = [(item, _shape(content(item))) for item in items]
     if not shapes:

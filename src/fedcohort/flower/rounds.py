@@ -11,7 +11,7 @@ from fedcohort.adapters.introductions import SIZE
 from fedcohort.adapters.rounds import CohortRound
 from fedcohort.adapters.sizes import SizeLedger
 from fedcohort.errors import RefusedReplyError
-from fedcohort.flower.log import reason_of
+from fedcohort.flower.protocol import content_of
 from fedcohort.flower.replies import ReplyReader, Update, alike
 
 _TOO_MANY = "enough others were faster"
@@ -64,8 +64,7 @@ class Round(CohortRound):
         self.replies.append(reply)
         seconds = time.monotonic() - self.began
         try:
-            if reply.has_error():
-                raise RefusedReplyError(reason_of(reply))
+            content_of(reply)  # refuses an error
             self.updates[client] = self.reader.update(client, reply, seconds, self.arrays)
         except RefusedReplyError as refusal:
             self.fail(client, str(refusal))

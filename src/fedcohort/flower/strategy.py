@@ -14,17 +14,22 @@ from numpy.typing import NDArray
 
 from fedcohort.adapters.admission import guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
-from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import Limits
 from fedcohort.adapters.outcomes import loss_keys_of, tell
-from fedcohort.adapters.rounds import changes_of
+from fedcohort.adapters.rounds import RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
 from fedcohort.flower.enrolment import Enrolment, Rules
 from fedcohort.flower.grids import ChosenGrid, NobodyLeftError, PatientGrid, RoundGrid
-from fedcohort.flower.log import log, reason_of
+from fedcohort.flower.log import log
 from fedcohort.flower.mailbox import Letter, Mailbox
-from fedcohort.flower.protocol import LOSS_QUERY, PROFILE_QUERY, query_content, read_loss
+from fedcohort.flower.protocol import (
+    LOSS_QUERY,
+    PROFILE_QUERY,
+    content_of,
+    query_content,
+    read_loss,
+)
 from fedcohort.flower.replies import ReplyReader, alike
 from fedcohort.flower.rounds import Round
 from fedcohort.flower.secure import MaskedRound, SecureAggregation
@@ -149,6 +154,7 @@ class CohortStrategy(Strategy):
         self._least = self._minimum()
         self.history: list[RoundSummary] = []
         self._mailbox = Mailbox(self._deliver)
+        at_most = self.patience if self.min_clients else self.query_deadline
         self._enrolment = Enrolment(
             self._selector,
             self._mailbox,
@@ -159,7 +165,7 @@ class CohortStrategy(Strategy):
                 min_clients=self.min_clients or self.cohort,
                 query_deadline=self.query_deadline,
                 patience=self.patience,
-                settle=self._settle(),
+                settle=min(self.patience, at_most),
                 forget_after=self.forget_after,
                 limits=self.limits,
             ),
@@ -180,11 +186,6 @@ class CohortStrategy(Strategy):
         self._masked: MaskedRound | None = None
         self._evaluating: set[str] = set()
         self._evaluations: list[Message] = []
-
-    def _settle(self) -> float:
-        """Return how long the first round waits for `min_clients`."""
-        given = self.min_clients is not None
-        return self.patience if given else min(self.patience, self.query_deadline)
 
     def _minimum(self) -> int:
         """Return the smallest cohort, and check that the wrapped strategy can work with it."""
@@ -309,8 +310,7 @@ class CohortStrategy(Strategy):
                 len(updates),
                 least,
             )
-        if self.checkpoint is not None:
-            self._save(current.number, current.arrays if arrays is None else arrays)
+        self._save(current, arrays)
         return arrays, metrics
 
     def _aggregate_masked(
@@ -331,8 +331,7 @@ class CohortStrategy(Strategy):
             arrays, metrics = self.inner.aggregate_train(current.number, [masked.reply()])
         else:
             log.warning("Round %d is dropped: secure aggregation did not end.", current.number)
-        if self.checkpoint is not None:
-            self._save(current.number, current.arrays if arrays is None else arrays)
+        self._save(current, arrays)
         return arrays, metrics
 
     def configure_evaluate(
@@ -371,9 +370,7 @@ class CohortStrategy(Strategy):
         usable: list[Message] = []
         for reply in replies:
             try:
-                if reply.has_error():
-                    raise RefusedReplyError(reason_of(reply))
-                self._reader.metrics(reply.content)
+                self._reader.metrics(content_of(reply))
                 usable.append(reply)
             except RefusedReplyError as refusal:
                 log.warning("An evaluation in round %d is left out: %s.", server_round, refusal)
@@ -404,9 +401,10 @@ class CohortStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
+        needs = ", ".join(sorted(need.value for need in self._selector.needs)) or "nothing"
         log.info("\t├──> Cohorts of %d by selector %r:", self.cohort, self._selector.name)
         log.info("\t│\t├── Spare clients: %d | Minimum: %d", self.spare, self._least)
-        log.info("\t│\t├── Asked of clients: %s", _words(self._selector.needs))
+        log.info("\t│\t├── Asked of clients: %s", needs)
         log.info("\t│\t├── Rounds done by an earlier server: %d", self._done)
         log.info("\t│\t└── Wrapped strategy: %s", type(self.inner).__name__)
         self.inner.summary()
@@ -531,9 +529,7 @@ class CohortStrategy(Strategy):
         if client is None:
             return
         try:
-            if reply.has_error():
-                raise RefusedReplyError(reason_of(reply))
-            self._losses[client] = read_loss(reply.content, self.limits)
+            self._losses[client] = read_loss(content_of(reply), self.limits)
         except RefusedReplyError as refusal:
             self._mute.add(client)
             log.warning("Client %s cannot tell its loss: %s.", self._who(client), refusal)
@@ -545,12 +541,17 @@ class CohortStrategy(Strategy):
 
     # -- saving ------------------------------------------------------------------------------
 
-    def _save(self, number: int, arrays: ArrayRecord) -> None:
+    def _save(self, current: Round, arrays: ArrayRecord | None) -> None:
+        """Save where the server stands; after a round that was dropped, with the model it sent."""
+        if self.checkpoint is None:
+            return
         assert self._first_model is not None
+        model = arrays_of(current.arrays if arrays is None else arrays)
+        first = arrays_of(self._first_model)
         parts = self._enrolment.admission.save() | {"strategy": strategy_state(self.inner)}
-        Checkpoint(
-            number, self._selector.name, arrays_of(arrays), arrays_of(self._first_model), parts
-        ).save(Path(str(self.checkpoint)))
+        Checkpoint(current.number, self._selector.name, model, first, parts).save(
+            Path(self.checkpoint)
+        )
 
     def _resume(self, initial: ArrayRecord) -> ArrayRecord:
         """Return the model to start from, and bring everything back if there is a checkpoint."""
@@ -602,7 +603,3 @@ def _of(strategy: Any, name: str, default: Any) -> Any:
             return getattr(strategy, name)
         strategy = getattr(strategy, "strategy", None)
     return default
-
-
-def _words(needs: Iterable[Need]) -> str:
-    return ", ".join(sorted(need.value for need in needs)) or "nothing"

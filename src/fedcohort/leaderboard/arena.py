@@ -169,13 +169,14 @@ class ArenaResults:
         return pd.DataFrame(self._pair_rows())
 
     def tables(self) -> dict[str, PaperTable]:
-        """Return the tables for people: standings, conditions, rules and rounds."""
+        """Return the tables for people: standings, conditions, rules, rounds and accuracy."""
         label, conditions = self.challenge.label, self.challenge.conditions
         return {
             "standings": tables.standings_table(self.ranked, label),
             "conditions": tables.conditions_table(self.entries, conditions, label),
             "rules": tables.rules_table(self.duels, len(conditions), label),
             "rounds": tables.rounds_table(self.ranked, conditions, label),
+            "accuracy": tables.accuracy_table(self.ranked, label),
         }
 
     def figure(self) -> Figure:
@@ -218,11 +219,16 @@ class ArenaResults:
             The files; without a picture where matplotlib is not installed.
         """
         place = Path(folder)
-        paths = [place / "standings.csv", place / "pairs.csv"]
-        write_csv(paths[0], standing_rows(self.ranked))
-        write_csv(paths[1], self._pair_rows())
-        for name, table in self.tables().items():
-            for ending, text in (("md", table.markdown()), ("tex", table.latex())):
+        rows = {
+            "standings": standing_rows(self.ranked),
+            "rounds": tables.entry_rows(self.entries, self.challenge.conditions),
+            "pairs": self._pair_rows(),
+        }
+        paths = [place / f"{name}.csv" for name in rows]
+        for path, table in zip(paths, rows.values(), strict=True):
+            write_csv(path, table)
+        for name, drawn in self.tables().items():
+            for ending, text in (("md", drawn.markdown()), ("tex", drawn.latex())):
                 paths.append(place / f"{name}.{ending}")
                 with replace_file(paths[-1]) as file:
                     file.write(text.encode())

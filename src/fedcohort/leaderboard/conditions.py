@@ -8,6 +8,7 @@ from pathlib import PurePath
 from fedcohort.errors import InvalidParameterError, UnknownNameError
 from fedcohort.report.grouping import dataset_title, skew_of, skew_title, what_differs
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Study
 
 BASELINE = "fedavg"
@@ -29,8 +30,8 @@ class Condition:
         What tables and pictures call it, such as ``Digits, ξ = 1, 30 % drop out``.
     config : RunConfig
         Its settings, as fedavg's run with seed 0.
-    target : float
-        The training score that rounds are counted to.
+    target : Target
+        What rounds are counted to.
     seeds : tuple of int
         Those of all selectors, rising.
     selectors : tuple of str
@@ -40,7 +41,7 @@ class Condition:
     name: str
     title: str
     config: RunConfig
-    target: float
+    target: Target
     seeds: tuple[int, ...]
     selectors: tuple[str, ...]
 
@@ -53,7 +54,7 @@ class Condition:
 
 
 def conditions_of(
-    configs: Iterable[RunConfig], targets: Mapping[str, float | None]
+    configs: Iterable[RunConfig], targets: Mapping[str, Target | None]
 ) -> list[Condition]:
     """Find the conditions among many runs: those in which fedavg and five others have a target.
 
@@ -61,11 +62,11 @@ def conditions_of(
     ----------
     configs : iterable of RunConfig
         The runs.
-    targets : dict of float
-        The training score to reach, by run key; runs without one are passed over.
+    targets : dict of Target
+        What rounds are counted to, by run key; runs without one are passed over.
     """
     found: dict[RunConfig, dict[str, list[int]]] = {}
-    goals: dict[RunConfig, float] = {}
+    goals: dict[RunConfig, Target] = {}
     for config in configs:
         if (target := targets.get(config.key)) is not None:
             setting = dataclasses.replace(config, selector=BASELINE, seed=0, selector_revision=1)
@@ -77,7 +78,7 @@ def conditions_of(
         seeds = sorted(runs[BASELINE])
         whole = tuple(name for name, own in runs.items() if sorted(own) == seeds)
         like = [other for other in compared if _name(other) == _name(setting)]
-        more = what_differs(setting, like, SETTINGS.keys() - _SAID - _UNSAID)
+        more = _told_apart(setting, like)
         name = "-".join([_name(setting), *map(_slug, more)])
         title = ", ".join([dataset_title(setting.dataset), hardship(setting), *more])
         conditions.append(Condition(name, title, setting, goals[setting], tuple(seeds), whole))
@@ -114,6 +115,14 @@ def hardship(config: RunConfig) -> str:
     if config.availability != "always":
         words.append(f"availability {config.availability}")
     return ", ".join(words)
+
+
+def _told_apart(config: RunConfig, like: Sequence[RunConfig]) -> list[str]:
+    """Say how a setting differs from others of its name; by rounds only if nothing else does."""
+    settings = SETTINGS.keys() - _SAID - _UNSAID
+    shorter = {other: what_differs(other, like, settings - {"rounds"}) for other in like}
+    enough = len(set(map(tuple, shorter.values()))) == len(like)
+    return shorter[config] if enough else what_differs(config, like, settings)
 
 
 def _name(config: RunConfig) -> str:

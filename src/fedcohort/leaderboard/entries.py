@@ -15,10 +15,12 @@ from fedcohort.errors import StoreError
 from fedcohort.metrics.convergence import first_reached
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison, compare
+from fedcohort.report.served import served_by
 from fedcohort.simulation.scores import score_of
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
+    from fedcohort.simulation.scores import Part, Target
     from fedcohort.simulation.store import RoundRecord, Store
 
 FloatArray = npt.NDArray[np.float64]
@@ -35,8 +37,8 @@ class Entry:
         What it is called.
     seeds : tuple of int
         Rising; S of them.
-    target : float
-        The training score to reach.
+    target : Target
+        What rounds are counted to.
     score : str
         What models are judged by, such as ``accuracy``.
     evaluated_rounds : int64 array, shape [T]
@@ -49,11 +51,14 @@ class Entry:
         Simulated time up to those rounds, in passes of a median client.
     gemd, participation_variation, selection_seconds : float64 array, shape [S]
         Of each seed: mean over rounds, coefficient of variation over clients, mean over rounds.
+    worst_decile : float64 array, shape [S]
+        The final model's mean score over the tenth of the clients that it serves worst: over the
+        test clients where there are such, else over the clients that train. NaN if not known.
     """
 
     selector: str
     seeds: tuple[int, ...]
-    target: float
+    target: Target
     score: str
     evaluated_rounds: IntArray
     train: FloatArray
@@ -63,6 +68,7 @@ class Entry:
     gemd: FloatArray
     participation_variation: FloatArray
     selection_seconds: FloatArray
+    worst_decile: FloatArray
 
     def only(self, seeds: Sequence[int]) -> Entry:
         """Return the entry with some of its seeds alone."""
@@ -76,10 +82,20 @@ class Entry:
         """The last round."""
         return int(self.evaluated_rounds[-1])
 
+    @property
+    def curve(self) -> FloatArray:
+        """The score that the target is one of, shape [S, T]."""
+        return self.test if self.target.on == "test" else self.train
+
+    @property
+    def held_out(self) -> Part:
+        """What models are best judged by: the test part, where there is one."""
+        return "train" if np.isnan(self.test).any() else "test"
+
     @functools.cached_property
     def rounds_to_target(self) -> int | None:
         """Rounds to the target of the mean curve; None where it does not get there."""
-        return metrics.rounds_to_target(self.evaluated_rounds, self.train, self.target)
+        return metrics.rounds_to_target(self.evaluated_rounds, self.curve, self.target.score)
 
     @property
     def arrival(self) -> int:
@@ -90,7 +106,7 @@ class Entry:
     def arrivals(self) -> IntArray:
         """Rounds to the target of every seed, counted in the same way, shape [S]."""
         late = np.append(self.evaluated_rounds, self.rounds + 1)
-        found: IntArray = late[first_reached(self.train, self.target)]
+        found: IntArray = late[first_reached(self.curve, self.target.score)]
         return found
 
     @functools.cached_property
@@ -99,7 +115,9 @@ class Entry:
         if len(self.seeds) < 2:
             return None
         rng = generator(0, "report bootstrap")
-        return metrics.bootstrap_interval(self.evaluated_rounds, self.train, self.target, rng=rng)
+        return metrics.bootstrap_interval(
+            self.evaluated_rounds, self.curve, self.target.score, rng=rng
+        )
 
     @property
     def bytes_to_target(self) -> int | None:
@@ -118,15 +136,20 @@ class Entry:
             return None
         return int(np.searchsorted(self.evaluated_rounds, self.rounds_to_target))
 
-    def final(self, part: str) -> float | None:
+    def final(self, part: Part) -> float | None:
         """Return the last score on ``train`` or ``test``, mean over seeds."""
         last = float(getattr(self, part)[:, -1].mean())
         return None if np.isnan(last) else last
 
-    def peak(self, part: str) -> float | None:
+    def peak(self, part: Part) -> float | None:
         """Return the highest point of the mean curve of ``train`` or ``test``."""
         highest = float(getattr(self, part).mean(axis=0).max())
         return None if np.isnan(highest) else highest
+
+    def drop(self, part: Part) -> float | None:
+        """Return how far the mean curve of ``train`` or ``test`` ends below its highest point."""
+        fallen = metrics.drop_after_peak(getattr(self, part))
+        return None if np.isnan(fallen) else fallen
 
 
 # The fields that have a row per seed: what a file of published results keeps.
@@ -138,10 +161,11 @@ BY_SEED = (
     "gemd",
     "participation_variation",
     "selection_seconds",
+    "worst_decile",
 )
 
 
-def read_entry(store: Store, configs: Sequence[RunConfig], label: str, target: float) -> Entry:
+def read_entry(store: Store, configs: Sequence[RunConfig], label: str, target: Target) -> Entry:
     """Read what a selector did from a store.
 
     Parameters
@@ -152,8 +176,8 @@ def read_entry(store: Store, configs: Sequence[RunConfig], label: str, target: f
         Its runs in one condition, a seed each, all of them finished.
     label : str
         What to call it.
-    target : float
-        The training score to reach.
+    target : Target
+        What rounds are counted to.
     """
     ordered = sorted(configs, key=lambda config: config.seed)
     for config in ordered:
@@ -166,6 +190,8 @@ def read_entry(store: Store, configs: Sequence[RunConfig], label: str, target: f
     runs = [store.records(config.key) for config in ordered]
     evaluated = [record.round for record in runs[0] if record.train_score is not None]
     columns = [_columns(run, evaluated, facts["clients"]) for run in runs]
+    for config, column in zip(ordered, columns, strict=True):
+        column["worst_decile"] = _worst_decile(store, config)
     return Entry(
         selector=label,
         seeds=tuple(config.seed for config in ordered),
@@ -198,6 +224,11 @@ def _columns(
     }
 
 
+def _worst_decile(store: Store, config: RunConfig) -> float:
+    served = served_by(store, [config])
+    return served[-1].worst_decile if served else np.nan
+
+
 def compare_entries(ours: Entry, theirs: Entry) -> Comparison | None:
     """Compare two selectors in one condition, over the seeds that both have.
 
@@ -208,4 +239,4 @@ def compare_entries(ours: Entry, theirs: Entry) -> Comparison | None:
     """
     shared = [seed for seed in ours.seeds if seed in theirs.seeds]
     a, b = ours.only(shared), theirs.only(shared)
-    return compare(theirs.selector, a.evaluated_rounds, a.train, b.train, ours.target)
+    return compare(theirs.selector, a.evaluated_rounds, a.curve, b.curve, ours.target.score)

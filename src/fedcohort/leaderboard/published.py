@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fedcohort.leaderboard.conditions import BASELINE, Condition
 from fedcohort.leaderboard.entries import BY_SEED, Entry, read_entry
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.scores import Target
 
 if TYPE_CHECKING:
     from fedcohort.simulation.store import Store
@@ -91,7 +92,13 @@ class Published:
         kept = [condition.seeds.index(seed) for seed in seeds]
         with np.load(self.path, allow_pickle=False) as arrays:
             rounds = arrays[f"{condition.name}/evaluated_rounds"]
-            fields = {name: _unpacked(arrays, f"{condition.name}/{name}") for name in BY_SEED}
+            # Files of version 0.2 do not say how the clients are served.
+            unknown = np.full((len(condition.selectors), len(condition.seeds)), np.nan)
+            paths = {name: f"{condition.name}/{name}" for name in BY_SEED}
+            fields = {
+                name: _unpacked(arrays, path) if path in arrays else unknown
+                for name, path in paths.items()
+            }
         return {
             selector: Entry(
                 selector=selector,
@@ -129,7 +136,8 @@ def _said(condition: Condition) -> dict[str, Any]:
     config = condition.config
     settings = {n: v for n, s in SETTINGS.items() if (v := getattr(config, n)) != s.default}
     del settings["selector"]
-    return {**dataclasses.asdict(condition), "config": settings}
+    target = {"target": condition.target.score, "target_on": condition.target.on}
+    return {**dataclasses.asdict(condition), "config": settings, **target}
 
 
 def _condition(said: dict[str, Any]) -> Condition:
@@ -137,7 +145,8 @@ def _condition(said: dict[str, Any]) -> Condition:
         said["name"],
         said["title"],
         RunConfig(selector=BASELINE, **said["config"]),
-        said["target"],
+        # Files of version 0.2 have training scores alone.
+        Target(said["target"], said.get("target_on", "train")),
         tuple(said["seeds"]),
         tuple(said["selectors"]),
     )
@@ -168,7 +177,7 @@ def _samples(scores: npt.NDArray[Any]) -> int | None:
     """Return the number that all scores are counts over; None if there is none."""
     samples = 1
     for score in np.unique(scores):
-        if not np.isfinite(score):
+        if not 0 <= score <= 1:
             return None
         fraction = Fraction(float(score)).limit_denominator(_MOST_SAMPLES)
         samples = math.lcm(samples, fraction.denominator)

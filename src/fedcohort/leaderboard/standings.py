@@ -6,14 +6,25 @@ is the geometric mean over the conditions.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedcohort.leaderboard.conditions import BASELINE
-from fedcohort.leaderboard.entries import Entry, compare_entries
+from fedcohort.leaderboard.entries import Entry, FloatArray, compare_entries
 from fedcohort.selection import make_selector
+
+# What a selector came to in a condition besides its speed. Scores are on the test part, where
+# there is one.
+MEASURES: dict[str, Callable[[Entry], float | None]] = {
+    "gemd": lambda e: _known(e.gemd),
+    "participation_variation": lambda e: _known(e.participation_variation),
+    "final": lambda e: e.final(e.held_out),
+    "peak": lambda e: e.peak(e.held_out),
+    "drop": lambda e: e.drop(e.held_out),
+    "worst_decile": lambda e: _known(e.worst_decile),
+}
 
 # By the condition's title and the selector's name.
 Entries = Mapping[str, Mapping[str, Entry]]
@@ -59,6 +70,18 @@ class Standing:
         """The lowest speed."""
         return min(self.speeds.values())
 
+    @property
+    def selection_ms(self) -> float:
+        """The time of a selection, the median of the conditions."""
+        seconds = [float(entry.selection_seconds.mean()) for entry in self.entries.values()]
+        return 1e3 * float(np.median(seconds))
+
+    def mean(self, measure: str) -> float | None:
+        """Return the mean of one of `MEASURES` over the conditions; None if one has none."""
+        values = [MEASURES[measure](entry) for entry in self.entries.values()]
+        known = [value for value in values if value is not None]
+        return float(np.mean(known)) if len(known) == len(values) else None
+
 
 def standings(entries: Entries, needs: Mapping[str, Sequence[str]]) -> list[Standing]:
     """Return the standings of all selectors that ran in every condition, the fastest first.
@@ -83,7 +106,6 @@ def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
     """Return the standings as a table of plain values."""
     rows = []
     for place, s in enumerate(found, start=1):
-        own = s.entries.values()
         rows.append(
             {
                 "place": place,
@@ -94,15 +116,10 @@ def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:
                 "least_speed": round(s.least_speed, 3),
                 "faster": s.faster,
                 "slower": s.slower,
-                "bytes": None if s.bytes is None else round(s.bytes, 3),
-                "time": None if s.time is None else round(s.time, 3),
-                "gemd": _mean([e.gemd.mean() for e in own], 4),
-                "participation_variation": _mean(
-                    [e.participation_variation.mean() for e in own], 3
-                ),
-                "selection_ms": round(
-                    float(np.median([1e3 * e.selection_seconds.mean() for e in own])), 3
-                ),
+                "bytes": rounded(s.bytes, 3),
+                "time": rounded(s.time, 3),
+                **{name: rounded(s.mean(name), 4) for name in MEASURES},
+                "selection_ms": round(s.selection_ms, 3),
             }
         )
     return rows
@@ -141,11 +158,16 @@ def _standing(name: str, needs: tuple[str, ...], entries: Entries) -> Standing:
     )
 
 
+def _known(by_seed: FloatArray) -> float | None:
+    mean = float(by_seed.mean())
+    return None if np.isnan(mean) else mean
+
+
 def _mean_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
     ratios = [a / b for a, b in pairs if a and b]
     return geometric_mean(ratios) if ratios else None
 
 
-def _mean(values: Sequence[float], digits: int) -> float | None:
-    mean = float(np.mean(values))
-    return None if np.isnan(mean) else round(mean, digits)
+def rounded(value: float | None, digits: int) -> float | None:
+    """Return a value with so many decimals; None where it is not known."""
+    return None if value is None else round(value, digits)

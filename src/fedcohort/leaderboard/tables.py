@@ -8,18 +8,21 @@ from typing import Any
 
 from fedcohort.leaderboard.conditions import BASELINE, Condition
 from fedcohort.leaderboard.entries import Entry, compare_entries
-from fedcohort.leaderboard.standings import Entries, Standing
+from fedcohort.leaderboard.standings import MEASURES, Entries, Standing, rounded
 from fedcohort.leaderboard.versus import Versus
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.wording import (
     MISSING,
+    PARTS,
     decimal,
     difference,
-    percent,
+    goal,
     rounds_interval,
     rounds_reached,
+    scored,
     signed,
 )
+from fedcohort.simulation.scores import Target
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -111,19 +114,44 @@ def standings_table(found: Sequence[Standing], marked: str) -> PaperTable:
             f"{s.least_speed:.2f}",
             f"{s.faster} / {s.slower}",
             decimal(s.bytes, 2),
-            decimal(_mean_gemd(s)),
+            scored(s.mean("final"), own[0].score),
+            decimal(s.mean("gemd")),
             " ".join(s.needs).replace("_", " ") or "nothing",
         )
         for s in found
     )
     return PaperTable(
         f"Standings over {_count(len(own), 'condition')}, {_count(len(own[0].seeds), 'seed')} each",
-        ("selector", "speed", "least", "faster / slower", "bytes", "GEMD", "must be told"),
+        ("selector", "speed", "least", "faster / slower", "bytes", "final", "GEMD", "must be told"),
         rows,
         marked,
         f"Speed: {BASELINE}'s rounds to the target over the selector's, geometric mean; least: the"
         f" lowest. Faster / slower: conditions in which the 95 % interval of the paired difference"
-        f" to {BASELINE} leaves out 0. Bytes to the target: over {BASELINE}'s, where both arrived.",
+        f" to {BASELINE} leaves out 0. Bytes to the target: over {BASELINE}'s, where both arrived."
+        f" Final: the last score on the test part, mean over the conditions.",
+    )
+
+
+def accuracy_table(found: Sequence[Standing], marked: str) -> PaperTable:
+    """Return how good and how steady the models were over all conditions, and for whom."""
+    score = next(iter(found[0].entries.values())).score
+    rows = tuple(
+        (
+            s.selector,
+            *(scored(s.mean(name), score) for name in ("final", "peak", "drop", "worst_decile")),
+            decimal(s.mean("participation_variation"), 2),
+            f"{s.selection_ms:.1f}",
+        )
+        for s in found
+    )
+    return PaperTable(
+        "How good the models were",
+        ("selector", "final", "peak", "drop", "worst decile", "variation", "selection, ms"),
+        rows,
+        marked,
+        "Means over the conditions, on the test part where there is one. Drop: how far the mean"
+        " curve ends below its peak. Worst decile: the final model's score on the tenth of the"
+        " clients that it serves worst. Variation: of how often clients take part, 0 is even.",
     )
 
 
@@ -140,17 +168,30 @@ def rounds_table(
         for s in found
     )
     titles = [condition.title.split(", ", 1) for condition in conditions]
-    goals = {
-        f"{percent(c.target, 0)} on {t[0]}": None for c, t in zip(conditions, titles, strict=True)
-    }
     one = len({data for data, _ in titles}) == 1
     return PaperTable(
         "Rounds to the target",
         ("selector", *(title[-1] if one else ", ".join(title) for title in titles), "speed"),
         rows,
         marked,
-        f"Rounds until the mean training score reaches {', '.join(goals)}; in brackets the 95 %"
-        " bootstrap interval over seeds.",
+        f"Rounds until the mean curve reaches {_goals(found[0], conditions)}; in brackets the"
+        " 95 % bootstrap interval over seeds.",
+    )
+
+
+def _goals(standing: Standing, conditions: Sequence[Condition]) -> str:
+    """Say what rounds are counted to: by data set, or by condition where one data set has many."""
+    by_data: dict[str, dict[str, list[str]]] = {}
+    for condition in conditions:
+        data, _, hardship = condition.title.partition(", ")
+        score = standing.entries[condition.title].score
+        number = goal(Target(condition.target.score), score)
+        aim = f"{number} {PARTS[condition.target.on]} {score}"
+        by_data.setdefault(data, {}).setdefault(aim, []).append(hardship)
+    return "; ".join(
+        f"{aim} on {data}" if len(aims) == 1 else f"{aim} on {data} with {', '.join(hardships)}"
+        for data, aims in by_data.items()
+        for aim, hardships in aims.items()
     )
 
 
@@ -218,7 +259,8 @@ def pair_rows(
             rows.append(
                 {
                     "condition": condition.name,
-                    "target": condition.target,
+                    "target": condition.target.score,
+                    "target_on": condition.target.on,
                     "seeds": len(own.seeds),
                     **_plain(own, "selector"),
                     **_plain(rule, "rule"),
@@ -232,6 +274,33 @@ def pair_rows(
     return rows
 
 
+def entry_rows(entries: Entries, conditions: Sequence[Condition]) -> list[dict[str, Any]]:
+    """Return one row per condition and selector, as plain values; the fastest first."""
+    return [
+        {
+            "condition": condition.name,
+            "selector": entry.selector,
+            "seeds": len(entry.seeds),
+            "rounds": entry.rounds,
+            "target": entry.target.score,
+            "target_on": entry.target.on,
+            "rounds_to_target": entry.rounds_to_target,
+            "interval_low": entry.interval and entry.interval.low,
+            "interval_high": entry.interval and entry.interval.high,
+            "megabytes_to_target": rounded(_megabytes(entry), 3),
+            "time_to_target": rounded(entry.time_to_target, 3),
+            **{name: rounded(measure(entry), 4) for name, measure in MEASURES.items()},
+            "selection_ms": rounded(1e3 * float(entry.selection_seconds.mean()), 3),
+        }
+        for condition in conditions
+        for entry in sorted(entries[condition.title].values(), key=lambda e: e.arrival)
+    ]
+
+
+def _megabytes(entry: Entry) -> float | None:
+    return None if entry.bytes_to_target is None else entry.bytes_to_target / 1e6
+
+
 def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
     interval = entry.interval
     return {
@@ -243,13 +312,9 @@ def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
         f"{who}_final_train": entry.final("train"),
         f"{who}_final_test": entry.final("test"),
         f"{who}_peak_test": entry.peak("test"),
+        f"{who}_drop_test": entry.drop("test"),
+        f"{who}_worst_decile": MEASURES["worst_decile"](entry),
     }
-
-
-def _mean_gemd(standing: Standing) -> float | None:
-    values = [float(entry.gemd.mean()) for entry in standing.entries.values()]
-    mean = sum(values) / len(values)
-    return None if mean != mean else mean
 
 
 def _with_interval(entry: Entry) -> str:

@@ -86,6 +86,6 @@ def _interval(pairs: list[tuple[Entry, Entry]]) -> tuple[float | None, float | N
 def _arrivals(entry: Entry, counts: IntArray) -> IntArray:
     """Return the rounds to the target of resampled mean curves, shape [resamples]."""
     late = np.append(entry.evaluated_rounds, entry.rounds + 1)
-    first = first_reached(counts @ entry.train / len(entry.seeds), entry.target)
+    first = first_reached(counts @ entry.curve / len(entry.seeds), entry.target.score)
     found: IntArray = np.maximum(late[first], 1)
     return found

@@ -1,4 +1,4 @@
-"""How soon a run is good enough: rounds to a target accuracy."""
+"""How soon a run is good enough, rounds to a target accuracy, and whether it stays so."""
 
 import dataclasses
 
@@ -53,6 +53,24 @@ def rounds_to_target(rounds: npt.ArrayLike, accuracy: npt.ArrayLike, target: flo
     evaluated, curves = _curves(rounds, accuracy)
     first = int(first_reached(curves.mean(axis=0)[None], target)[0])
     return int(evaluated[first]) if first < len(evaluated) else None
+
+
+def drop_after_peak(accuracy: npt.ArrayLike) -> float:
+    """Return by how much the last accuracy is below the highest: 0 for a run that only got better.
+
+    Parameters
+    ----------
+    accuracy : float array, shape [T] or [seeds, T]
+        The accuracy after each evaluated round, all of them known; with several seeds, the mean
+        curve counts.
+
+    Examples
+    --------
+    >>> drop_after_peak([0.5, 0.75, 0.625])
+    0.125
+    """
+    curve = np.atleast_2d(np.asarray(accuracy, dtype=np.float64)).mean(axis=0)
+    return float(curve.max() - curve[-1])
 
 
 def bootstrap_interval(

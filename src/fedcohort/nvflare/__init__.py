@@ -13,7 +13,7 @@ if importlib.util.find_spec("nvflare") is None:
         " 'fedcohort[nvflare]'."
     )
 
-from fedcohort.adapters.history import RoundSummary
+from fedcohort.adapters.rounds import RoundSummary
 from fedcohort.nvflare.controller import CohortFedAvg, CohortSelection
 from fedcohort.nvflare.executor import QueryExecutor, TorchQueryExecutor
 from fedcohort.nvflare.messages import LOSS_TASK, PROFILE_TASK, QUERY_TASKS

@@ -17,11 +17,10 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedcohort.adapters.admission import Admission, guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
-from fedcohort.adapters.history import RoundSummary
 from fedcohort.adapters.introductions import Introduction, Limits, finite
 from fedcohort.adapters.members import Node
 from fedcohort.adapters.outcomes import loss_keys_of, tell
-from fedcohort.adapters.rounds import ClientUpdate, changes_of
+from fedcohort.adapters.rounds import ClientUpdate, RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
 from fedcohort.nvflare.messages import (

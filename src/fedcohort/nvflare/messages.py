@@ -54,8 +54,7 @@ def wanted(request: FLModel) -> frozenset[Need]:
     """Return what a question asks for; words of a later version are ignored."""
     said = request.meta.get(_META)
     words = said.get(_WANTS, []) if isinstance(said, dict) else []
-    known = {need.value: need for need in Need}
-    return frozenset(known[word] for word in words if word in known)
+    return frozenset(need for need in Need if need.value in words)
 
 
 def introduction(size: int, vectors: Mapping[Need, NDArray[Any]], tags: Iterable[str]) -> FLModel:

@@ -7,19 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from fedcohort.report.summary import Summary
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.scores import Target
 
 
 def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
-    """Return the ``fedcohort run`` commands that make these runs, one a setting.
+    """Return the ``fedcohort run`` commands that make these runs in a folder, one a setting.
 
-    Parameters
-    ----------
-    summaries : iterable of Summary
-        The groups; those that differ in the selector alone share a command.
-    out : str
-        The folder to name.
+    Groups that differ in the selector alone share a command.
     """
-    shared: dict[tuple[tuple[str, ...], tuple[int, ...], float | None], dict[str, None]] = {}
+    shared: dict[tuple[tuple[str, ...], tuple[int, ...], Target | None], dict[str, None]] = {}
     for summary in summaries:
         what = _options(summary.config), summary.seeds, summary.target
         # Once, even if its data or its code were replaced: only what is there now can be done.
@@ -31,7 +27,8 @@ def redo_commands(summaries: Iterable[Summary], out: str) -> list[str]:
             words += ["--selector", selector]
         words += ["--seeds", _seeds(seeds)]
         if target is not None:
-            words += ["--target", f"{target:g}"]
+            words += ["--target", f"{target.score:g}"]
+            words += [] if target.on == "train" else ["--target-on", target.on]
         commands.append(shlex.join([*words, "--out", out]))
     return commands
 

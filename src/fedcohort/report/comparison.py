@@ -80,8 +80,7 @@ def compare(
     evaluated[-1] = evaluated[-2] + 1
 
     def reached(means: FloatArray) -> npt.NDArray[np.int64]:
-        arrival: npt.NDArray[np.int64] = evaluated[first_reached(means, target)]
-        return arrival
+        return evaluated[first_reached(means, target)]
 
     own, other = (int(reached(x.mean(axis=0)[None])[0]) for x in (a, b))
     if own == other == evaluated[-1]:

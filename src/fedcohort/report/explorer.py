@@ -25,20 +25,9 @@ FloatArray = npt.NDArray[np.float64]
 def explorer_data(store: Store, summaries: Sequence[Summary]) -> dict[str, Any]:
     """Return the explorer's data, of each group's first seed.
 
-    Parameters
-    ----------
-    store : Store
-        Where the runs are.
-    summaries : sequence of Summary
-        The groups to show.
-
-    Returns
-    -------
-    dict
-        ``federations``: by key, each client's place ``x``, ``y`` in [0, 1], main class and size,
-        label counts, and the kernel; ``views``: one a group, with its cohorts, their GEMD and the
-        score after each round, None where it was not measured; ``missing``: why other groups have
-        none, by their number.
+    ``federations``: by key, each client's place ``x``, ``y`` in [0, 1], main class and size, label
+    counts, and the kernel; ``views``: one a group, with its cohorts, their GEMD and the score after
+    each round, None where it was not measured; ``missing``: why other groups have none, by number.
     """
     federations: dict[str, dict[str, Any]] = {}
     views = []
@@ -88,12 +77,7 @@ def federation_data(
 ) -> dict[str, Any]:
     """Return one federation's points and kernel as plain values.
 
-    Parameters
-    ----------
-    label_counts : array, shape [C, N]
-        Every client's samples by class.
-    profiles : array, shape [C, Q], optional
-        What clients sent; without it they are placed by their label mixture.
+    Without `profiles` [C, Q], clients are placed by the mixture of their `label_counts` [C, N].
     """
     counts = np.asarray(label_counts)
     places = projection(label_mixtures(counts) if profiles is None else profiles)
@@ -111,16 +95,9 @@ def federation_data(
 
 
 def projection(values: npt.ArrayLike) -> FloatArray:
-    """Return the first two principal components of rows, each scaled to [0, 1].
+    """Return the first two principal components of rows [C, Q], each scaled to [0, 1]: [C, 2].
 
-    Parameters
-    ----------
-    values : array, shape [C, Q]
-
-    Returns
-    -------
-    float64 array, shape [C, 2]
-        0.5 throughout where there is no second direction.
+    0.5 throughout where there is no second direction.
     """
     rows = np.asarray(values, dtype=np.float64)
     # Scaled first, so that huge profiles cannot overflow when they are squared.
@@ -140,8 +117,7 @@ def by_main_class(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return clients ordered by main class, within it by its share, shape [C]."""
     shares = label_mixtures(counts)
     main = shares.argmax(axis=1)
-    order: npt.NDArray[np.int64] = np.lexsort((-shares.max(axis=1), main))
-    return order
+    return np.lexsort((-shares.max(axis=1), main))
 
 
 def label_mixtures(counts: npt.NDArray[Any]) -> FloatArray:

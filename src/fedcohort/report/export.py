@@ -32,22 +32,10 @@ _FORMULAS = ("=", "+", "-", "@", "\t")
 
 
 def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
-    """Write tables of a store.
+    """Write tables of a store and return the files.
 
-    Parameters
-    ----------
-    store : Store
-        Where the runs are.
-    to : path-like
-        A file that ends in ``.csv`` or ``.parquet`` gets one table; anything else is a folder that
-        gets all of them as CSV.
-    table : {"rounds", "runs", "summary", "clients", "classes"}
-        Which one, of a single file.
-
-    Returns
-    -------
-    list of Path
-        The files.
+    A file that ends in ``.csv`` or ``.parquet`` gets one table, which `table` names; anything else
+    is a folder that gets all of them as CSV.
     """
     path = Path(to)
     ending = path.suffix.lower()
@@ -138,7 +126,8 @@ def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
         "seeds": len(summary.seeds),
         "unfinished": summary.unfinished,
         "rounds": summary.rounds,
-        "target": summary.target,
+        "target": summary.target and summary.target.score,
+        "target_on": summary.target and summary.target.on,
         "rounds_to_target": summary.rounds_to_target,
         "interval_low": interval and interval.low,
         "interval_high": interval and interval.high,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import platform
@@ -25,6 +26,7 @@ from fedcohort.report.summary import (
     Curve,
     Summary,
     Targets,
+    by_panel,
     common_score,
     common_target,
     shown_settings,
@@ -70,39 +72,24 @@ _EXPLAINED = {
 
 
 def write_report(store: Store, path: str | Path, target: Targets) -> Path:
-    """Write the report of all runs in a store.
+    """Write the report of all runs in a store, whole or not at all, and return its path.
 
-    Parameters
-    ----------
-    store : Store
-        Where the runs are.
-    path : path-like
-        The file to write; it appears whole or not at all.
-    target : float, dict of float by run, or None
-        The training score to count rounds and bytes to.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    StoreError
-        When no round is finished yet, or the file cannot be written.
+    The target is what rounds and bytes are counted to: one for all, or one by run.
+    Raises `StoreError` when no round is finished yet, or the file cannot be written.
     """
     summaries = summarise(store, target)
     if not summaries:
         raise StoreError(f"There is no finished round in {str(store.folder)!r} to report on yet.")
     destination = Path(path)
-    _write(destination, render(store, summaries))
+    with replace_file(destination) as file:
+        file.write(render(store, summaries).encode())
     return destination
 
 
 def render(store: Store, summaries: Sequence[Summary]) -> str:
     """Return the report as text."""
     environment = _environment()
-    panels = _panels(summaries)
+    panels = by_panel(summaries)
     styles = selector_styles([s.label for s in summaries])
     scripts = [_source(environment, f"{name}.js") for name in ("charts", "explorer", "report")]
     score = common_score(summaries)
@@ -115,6 +102,8 @@ def render(store: Store, summaries: Sequence[Summary]) -> str:
         summaries=summaries,
         aimed=any(s.target is not None for s in summaries),
         goal=_goal(summaries),
+        aim=_aim(summaries, score),
+        tested_first={s.target.on for s in summaries if s.target is not None} == {"test"},
         score=score,
         score_title=score[0].upper() + score[1:],
         explained=[text for name, text in _EXPLAINED.items() if name in _words_used(summaries)],
@@ -135,17 +124,10 @@ def render_explorer(store: Store, summaries: Sequence[Summary]) -> str:
     """Return the cohort explorer alone, as a piece of another page that loads nothing.
 
     It stands in a shadow root, so that the styles of the page and its own leave each other alone,
-    and follows the page's ``color-scheme``.
-
-    Parameters
-    ----------
-    store : Store
-        Where the runs are.
-    summaries : sequence of Summary
-        The groups to show, at least one.
+    and follows the page's ``color-scheme``. There must be at least one group to show.
     """
     environment = _environment()
-    panels = _panels(summaries)
+    panels = by_panel(summaries)
     groups = [{"panel": list(panels).index(s.panel), "label": s.label} for s in summaries]
     explorer = explorer_data(store, summaries)
     for federation in explorer["federations"].values():
@@ -177,13 +159,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _panels(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    panels: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        panels.setdefault(summary.panel, []).append(summary)
-    return panels
-
-
 def _data(
     store: Store,
     panels: dict[str, list[Summary]],
@@ -200,6 +175,7 @@ def _data(
             "train": _curve(s.train),
             "test": s.test and _curve(s.test),
             "reached": s.rounds_to_target,
+            "reached_on": s.target and s.target.on,
             "gemd": rounded(s.gemd, 4),
             "gemd_sd": rounded(s.gemd_sd, 4),
             "variation": rounded(s.participation_variation, 4),
@@ -211,7 +187,10 @@ def _data(
         for s in summaries
     ]
     return {
-        "targets": [common_target(members) for members in panels.values()],
+        "targets": [
+            (found := common_target(members)) and dataclasses.asdict(found)
+            for members in panels.values()
+        ],
         "scores": [common_score(members) for members in panels.values()],
         "panels": titles,
         "styles": styles,
@@ -273,6 +252,12 @@ def _goal(members: Sequence[Summary]) -> str:
     """Return the target that groups share, or words if they do not."""
     score, target = common_score(members), common_target(members)
     return "the target" if target is None or score == "score" else wording.goal(target, score)
+
+
+def _aim(members: Sequence[Summary], score: str) -> str:
+    """Return the target with the score that it is of."""
+    measured = {s.target.on for s in members if s.target is not None}
+    return f"{_goal(members)} {'training ' if measured == {'train'} else ''}{score}"
 
 
 def _headline(panels: dict[str, list[Summary]]) -> str:
@@ -387,8 +372,3 @@ def _csp_hash(script: str) -> str:
 def _embedded(data: dict[str, Any]) -> str:
     """Return JSON that cannot end the script element it stands in."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _write(path: Path, text: str) -> None:
-    with replace_file(path) as file:
-        file.write(text.encode())

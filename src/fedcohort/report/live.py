@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from fedcohort.report.timing import time_left
+from fedcohort.report.wording import time_left
 from fedcohort.simulation.progress import Progress
 
 SECONDS_BETWEEN_LINES = 30.0

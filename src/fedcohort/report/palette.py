@@ -32,12 +32,9 @@ CLASSES = (
 
 
 def selector_styles(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return each label's colour on light and on dark ground and its dash.
+    """Return the colour of each of a report's labels on light and on dark ground, and its dash.
 
-    Parameters
-    ----------
-    labels : sequence of str
-        All labels of a report; plain fedavg is the grey, dotted one that others stand out from.
+    Plain fedavg is the grey, dotted one that others stand out from.
     """
     styles: dict[str, dict[str, str]] = {}
     others = [label for label in dict.fromkeys(labels) if label != "fedavg"]

@@ -21,7 +21,7 @@ from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
 from fedcohort.report.served import Served, WorstClass, served_by, worst_class
 from fedcohort.simulation.config import SETTINGS, RunConfig
-from fedcohort.simulation.scores import score_column, score_of
+from fedcohort.simulation.scores import Target, score_column, score_of
 from fedcohort.simulation.store_file import damaged
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ _RESAMPLES = 2000
 
 FloatArray = npt.NDArray[np.float64]
 
-# One target for all runs, or each run's own by its key; None leaves out what is about a target.
-Targets = float | Mapping[str, float | None] | None
+# One target for all runs, or each run's own by its key; None leaves out what is about a target. A
+# plain number is a training score.
+Targets = float | Target | Mapping[str, Target] | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,8 +83,8 @@ class Summary:
     gemd, gemd_sd : float or None
         Mean over rounds and seeds, and the standard deviation of single rounds; None where there
         are no label mixtures.
-    target : float or None
-        The training score to reach.
+    target : Target or None
+        What rounds are counted to; None also where it is on test samples that are not there.
     rounds_to_target : int or None
         Of the mean curve.
     interval : RoundsInterval or None
@@ -143,7 +144,7 @@ class Summary:
     test_perplexity: float | None
     gemd: float | None
     gemd_sd: float | None
-    target: float | None
+    target: Target | None
     rounds_to_target: int | None
     interval: RoundsInterval | None
     rounds_to_target_by_seed: tuple[int | None, ...]
@@ -164,6 +165,12 @@ class Summary:
     comparison: Comparison | None = None
 
     @property
+    def curve(self) -> Curve:
+        """The score that the target is one of; the training score where there is no target."""
+        tested = self.target is not None and self.target.on == "test"
+        return self.test if tested and self.test is not None else self.train
+
+    @property
     def arrival(self) -> int:
         """Rounds to the target; the round after the last where it was not reached."""
         return self.rounds + 1 if self.rounds_to_target is None else self.rounds_to_target
@@ -178,8 +185,9 @@ def summarise(
     ----------
     store : Store
         Where the runs are.
-    target : float, dict of float by run, or None
-        The training score to reach; None leaves out everything about a target.
+    target : float, Target, dict of Target by run, or None
+        What rounds are counted to, a plain number being a training score; None leaves out
+        everything about a target.
     configs : iterable of RunConfig, optional
         Runs to look at; all of the store if not given. Runs without a round are passed over.
 
@@ -199,10 +207,10 @@ def summarise(
     for config in store.configs() if configs is None else configs:
         if found := store.records(config.key):
             records[config] = found
+    goal = Target(target) if isinstance(target, float | int) else target
     summaries = []
     for group in group_runs(records):
-        first = group.configs[0].key
-        own = target.get(first) if isinstance(target, Mapping) else target
+        own = goal.get(group.configs[0].key) if isinstance(goal, Mapping) else goal
         summaries.append(_summarise(store, group, records, own))
     return _compared(summaries)
 
@@ -220,7 +228,15 @@ def shown_settings(config: RunConfig, clients: int) -> dict[str, Any]:
     return values
 
 
-def common_target(summaries: Iterable[Summary]) -> float | None:
+def by_panel(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
+    """Return the summaries that are comparable, by their panel."""
+    panels: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        panels.setdefault(summary.panel, []).append(summary)
+    return panels
+
+
+def common_target(summaries: Iterable[Summary]) -> Target | None:
     """Return the target that all summaries share; None if there is no such."""
     found = {summary.target for summary in summaries}
     return found.pop() if len(found) == 1 else None
@@ -240,7 +256,7 @@ def to_json(summaries: Sequence[Summary], target: float | None) -> dict[str, Any
     summaries : sequence of Summary
         What `summarise` returned.
     target : float or None
-        The target they were made for.
+        The score they were made for.
 
     Examples
     --------
@@ -254,7 +270,7 @@ def _summarise(
     store: Store,
     group: Group,
     found: dict[RunConfig, list[RoundRecord]],
-    target: float | None,
+    target: Target | None,
 ) -> Summary:
     rounds = min(found[config][-1].round for config in group.configs)
     runs = [[r for r in found[config] if r.round <= rounds] for config in group.configs]
@@ -270,12 +286,15 @@ def _summarise(
     gemds = [r.gemd for run in trained for r in run if r.gemd is not None]
     reached, interval = None, None
     by_seed: tuple[int | None, ...] = ()
+    if target is not None and target.on == "test" and not test.mean.size:
+        target = None
     if target is not None and len(evaluated):
-        reached = rounds_to_target(evaluated, train.seeds, target)
-        by_seed = tuple(rounds_to_target(evaluated, curve, target) for curve in train.seeds)
+        curves = (test if target.on == "test" else train).seeds
+        reached = rounds_to_target(evaluated, curves, target.score)
+        by_seed = tuple(rounds_to_target(evaluated, curve, target.score) for curve in curves)
         if len(runs) > 1:
             rng = generator(0, "report bootstrap")
-            interval = bootstrap_interval(evaluated, train.seeds, target, rng=rng)
+            interval = bootstrap_interval(evaluated, curves, target.score, rng=rng)
     evaluated_on = facts["train_evaluated_on"]
     return Summary(
         label=group.label,
@@ -367,11 +386,8 @@ def _mean(runs: Sequence[Sequence[RoundRecord]], field: str) -> float:
 
 
 def _compared(summaries: Sequence[Summary]) -> list[Summary]:
-    panels: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        panels.setdefault(summary.panel, []).append(summary)
     found: dict[int, Comparison] = {}
-    for members in panels.values():
+    for members in by_panel(summaries).values():
         own = {}
         for member in members:
             baseline = _baseline(member, members)
@@ -396,9 +412,13 @@ def _compare(ours: Summary, theirs: Summary) -> Comparison | None:
     )
     if not seeds or ours.target is None:
         return None
-    a = ours.train.seeds[[ours.seeds.index(s) for s in seeds]][:, at_ours]
-    b = theirs.train.seeds[[theirs.seeds.index(s) for s in seeds]][:, at_theirs]
-    return compare(theirs.label, rounds, a, b, ours.target)
+    # A group has the target of its own runs: the baseline is held to that of ours.
+    theirs = dataclasses.replace(theirs, target=ours.target)
+    a, b = (
+        summary.curve.seeds[[summary.seeds.index(seed) for seed in seeds]][:, at]
+        for summary, at in ((ours, at_ours), (theirs, at_theirs))
+    )
+    return compare(theirs.label, rounds, a, b, ours.target.score)
 
 
 def _result(summary: Summary) -> dict[str, Any]:
@@ -414,7 +434,8 @@ def _result(summary: Summary) -> dict[str, Any]:
         "seeds": list(summary.seeds),
         "rounds": summary.rounds,
         "unfinished_runs": summary.unfinished,
-        "target": summary.target,
+        "target": summary.target and summary.target.score,
+        "target_on": summary.target and summary.target.on,
         "rounds_to_target": summary.rounds_to_target,
         "rounds_to_target_interval": interval and [interval.low, interval.high],
         "rounds_to_target_by_seed": list(summary.rounds_to_target_by_seed),

@@ -11,9 +11,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.report.summary import Summary, common_score, common_target
+from fedcohort.report.summary import Summary, by_panel, common_score, common_target
 from fedcohort.report.wording import (
     MISSING,
+    PARTS,
     decimal,
     final_score,
     goal,
@@ -33,24 +34,11 @@ class _Column(NamedTuple):
     leaves: int = 0
 
 
-def results_table(summaries: Sequence[Summary]) -> ResultsTable:
-    """Return what `rich` prints: one table a data set and skew, one row a selector.
-
-    Parameters
-    ----------
-    summaries : sequence of Summary
-        From `summarise`.
-    """
-    return ResultsTable(summaries)
-
-
 class ResultsTable:
-    """Summaries that choose their columns when they are printed."""
+    """What `rich` prints of summaries: one table a panel, whose columns fit the terminal."""
 
     def __init__(self, summaries: Sequence[Summary]) -> None:
-        self._panels: dict[str, list[Summary]] = {}
-        for summary in summaries:
-            self._panels.setdefault(summary.panel, []).append(summary)
+        self._panels = by_panel(summaries)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._panels:
@@ -133,8 +121,10 @@ def _caption(members: Sequence[Summary]) -> str:
     seeds = sorted({len(s.seeds) for s in members})
     rounds = sorted({s.rounds for s in members})
     notes = [f"{_span(seeds, 'seed')}, {_span(rounds, 'round')}"]
-    if any(member.target is not None for member in members):
-        notes.append("rounds to the target are those of the mean training curve")
+    measured = {m.target.on for m in members if m.target is not None}
+    if measured:
+        words = " or ".join(word for part, word in PARTS.items() if part in measured)
+        notes.append(f"rounds to the target are those of the mean {words} curve")
     promises = {s.config.promise for s in members}
     if len(promises) == 1 and (promise := promises.pop()) is not None:
         notes.append(str(promise))

@@ -5,16 +5,18 @@ from typing import Protocol
 from fedcohort.metrics import RoundsInterval
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.summary import Summary
+from fedcohort.simulation.scores import Target
 
 MISSING = "–"
+PARTS = {"train": "training", "test": "test"}
 
 
 class Arrival(Protocol):
     """Whatever may have reached a target, over several seeds."""
 
     @property
-    def target(self) -> float | None:
-        """The score to reach."""
+    def target(self) -> Target | None:
+        """What rounds are counted to."""
 
     @property
     def rounds(self) -> int:
@@ -41,11 +43,18 @@ def scored(value: float | None, score: str, digits: int = 1) -> str:
     return MISSING if value is None else f"{value:.{digits + 2}f}".replace("-", "−")
 
 
-def goal(target: float | None, score: str) -> str:
-    """Return a target as people write it; ``target`` if it is not known."""
+def goal(target: Target | None, score: str) -> str:
+    """Return a target as people write it; ``target`` if it is not known.
+
+    Examples
+    --------
+    >>> goal(Target(0.9), "accuracy"), goal(Target(0.5, "test"), "accuracy")
+    ('90 %', '50 % test')
+    """
     if target is None:
         return "target"
-    return percent(target, 0) if score == "accuracy" else f"{target:g}"
+    number = percent(target.score, 0) if score == "accuracy" else f"{target.score:g}"
+    return number if target.on == "train" else f"{number} test"
 
 
 def final_score(summary: Summary, part: str) -> str:
@@ -112,3 +121,17 @@ def difference(comparison: Comparison) -> str:
     """Return a difference in rounds, as a bound where one side never reached the target."""
     bound = ("≤ " if comparison.difference < 0 else "≥ ") if comparison.censored else ""
     return bound + signed(comparison.difference)
+
+
+def time_left(seconds: float | None) -> str:
+    """Return a time left in words that are no more exact than it is."""
+    return "measuring the time left" if seconds is None else f"about {duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -18,7 +18,7 @@ import dataclasses
 import numpy as np
 
 from fedcohort.parameters import Interval, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Selector
+from fedcohort.selection.base import Cohort, Need, Selector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -55,7 +55,7 @@ class AFL(Selector):
     revision = 2
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
-        values = self._values(rows)
+        values = np.sqrt(self._roster["size"][rows]) * self._last_losses(rows)
         uniform = int(np.floor(self.alpha3 * k + rng.random()))
         valued = k - min(uniform, k)
         aside = min(int(self.alpha1 * len(rows)), len(rows) - valued)
@@ -66,7 +66,3 @@ class AFL(Selector):
         left = np.setdiff1d(np.arange(len(rows)), chosen)
         others = rng.choice(left, k - valued, replace=False)
         return self._cohort(rows[np.concatenate([chosen, others])])
-
-    def _values(self, rows: Rows) -> Floats:
-        values: Floats = np.sqrt(self._roster["size"][rows]) * self._last_losses(rows)
-        return values

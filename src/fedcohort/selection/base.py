@@ -265,9 +265,14 @@ class Selector(ABC):
 
         By default that is `asks_newcomers`, of every available client that has never told it.
         """
-        if self.asks_newcomers is None:
+        need = self.asks_newcomers
+        if need is None:
             return {}
-        return self._unknown(self.asks_newcomers, self._candidates(k, available))
+        rows = self._candidates(k, available)
+        if need.value in self._roster:
+            told = self._roster[need.value]
+            rows = rows[np.isnan(told[rows] if told.ndim == 1 else told[rows, 0])]
+        return {need: self._roster.ids[rows]} if len(rows) else {}
 
     def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
         """Answer `ask`, or replace what is known: `values` [m, ...] of clients `ids` [m]."""
@@ -364,13 +369,6 @@ class Selector(ABC):
             sizes = self._roster["size"][rows]
             weights = sizes / sizes.sum()
         return Cohort(self._roster.ids[rows], np.asarray(weights, np.float64))
-
-    def _unknown(self, need: Need, rows: Rows) -> Mapping[Need, Ids]:
-        """Return what to `ask`: `need`, of those of `rows` that have never told it."""
-        if need.value in self._roster:
-            told = self._roster[need.value]
-            rows = rows[np.isnan(told[rows] if told.ndim == 1 else told[rows, 0])]
-        return {need: self._roster.ids[rows]} if len(rows) else {}
 
     def _last_losses(self, rows: Rows) -> Floats:
         """Return the last known losses [m]; a client that told none counts as an average one."""

@@ -57,6 +57,7 @@ class Clustered(UpdateSelector):
         if self.distance != "angle":
             # 1 did not square L2, and took clients that had not trained for equal to all others.
             self.revision = 2  # type: ignore[misc]
+        self.only_products = self.distance != "l1"  # type: ignore[misc]
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         sizes = self._roster["size"][rows]
@@ -73,17 +74,12 @@ class Clustered(UpdateSelector):
         if self.distance == "l1":
             updates = np.nan_to_num(self._roster[Need.UPDATE.value][rows])
             metric = scipy.spatial.distance
-            distances: Floats = metric.squareform(metric.pdist(updates, "cityblock"))
-            return distances
+            return metric.squareform(metric.pdist(updates, "cityblock"))
         gram = self._inner_products()[np.ix_(rows, rows)]
-        return _squared_lengths(gram) if self.distance == "l2" else _angles(gram)
-
-
-def _squared_lengths(gram: Floats) -> Floats:
-    """Return the squared lengths of differences from inner products."""
-    squares = np.diag(gram)
-    lengths: Floats = np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0)
-    return lengths
+        if self.distance == "angle":
+            return _angles(gram)
+        squares = np.diag(gram)
+        return np.maximum(squares[:, None] + squares[None] - 2 * gram, 0.0)
 
 
 def _angles(gram: Floats) -> Floats:

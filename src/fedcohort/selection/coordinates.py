@@ -91,8 +91,7 @@ class Basis:
 
     def scales(self, k: int) -> Floats:
         """Return √λ / (λ + ρ) for each direction."""
-        scales: Floats = np.sqrt(self.variances) / (self.variances + _RIDGE * self.floor(k))
-        return scales
+        return np.sqrt(self.variances) / (self.variances + _RIDGE * self.floor(k))
 
     def noise(self, k: int, whitened: bool = True) -> float:
         """Return the variance of the coordinates, all together, that is chance in a mean client.

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedcohort.parameters import Interval, parameter
 from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
+from fedcohort.selection.columns import sum_over_columns
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
@@ -96,9 +97,13 @@ def importances(updates: NDArray[np.floating], sizes: Floats, diversity: float) 
     -------
     float64 [m]
     """
-    gradients = updates.astype(np.float64)
+
+    def part(columns: slice) -> Floats:
+        gradients = updates[:, columns].astype(np.float64)
+        apart = gradients - gradients.mean(axis=0)
+        return np.array([np.einsum("md,md->m", each, each) for each in (apart, gradients)])
+
     with np.errstate(over="ignore", invalid="ignore"):
-        apart = np.linalg.norm(gradients - gradients.mean(axis=0), axis=1)
-        lengths = np.linalg.norm(gradients, axis=1)
+        apart, lengths = np.sqrt(sum_over_columns(part, updates.shape[1]))
         importance: Floats = sizes / sizes.sum() * (diversity * apart + (1 - diversity) * lengths)
     return importance

@@ -68,10 +68,7 @@ class DivFL(UpdateSelector):
         gram = np.zeros((len(known), len(known)))
         gram[np.ix_(known, known)] = products - means - means[:, None] + means.mean()
         squares = np.diag(gram)
-        distances: Floats = np.sqrt(
-            np.maximum(squares[:, None] + squares[rows] - 2 * gram[:, rows], 0.0)
-        )
-        return distances
+        return np.sqrt(np.maximum(squares[:, None] + squares[rows] - 2 * gram[:, rows], 0.0))
 
 
 def stochastic_greedy(

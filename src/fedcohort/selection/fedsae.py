@@ -18,10 +18,10 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcohort.parameters import Interval, OneOf, parameter
-from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
+from fedcohort.selection.base import Cohort, Need, Outcome, Selector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Ids, Rows
 
@@ -97,7 +97,8 @@ class FedSAE(Selector):
         self._define_tasks()
         tasks = self._roster["tasks"][rows]
         if self.workload == "ira":
-            following = _ira(tasks, outcome.passes)
+            # FedSAE-Ira: additive increase by the inverse of the task, multiplicative decrease.
+            steps = IRA_STEP / tasks
         else:
             # Whoever did the hard task stopped there, and nobody sees what more it could have done.
             seen = np.floor(np.minimum(outcome.capacity, tasks[:, 1]))
@@ -105,40 +106,12 @@ class FedSAE(Selector):
             faded = FASSA_MEMORY * before + (1 - FASSA_MEMORY) * seen
             threshold = np.where(np.isnan(before), seen, faded)
             self._roster.put("threshold", rows, threshold)
-            following = _fassa(tasks, outcome.passes, threshold)
+            # FedSAE-Fassa: fast steps below what the client could do on average, slow ones above.
+            steps = np.where(threshold[:, None] <= tasks, FASSA_SLOW, FASSA_FAST)
+        done = outcome.passes[:, None] >= tasks
+        following = np.sort(np.where(done, tasks + steps, tasks / 2), axis=1)
         self._roster.put("tasks", rows, np.clip(following, 1.0, MAX_PASSES))
 
     def _define_tasks(self) -> None:
         self._roster.define("tasks", np.array(FIRST_TASKS), (2,))
         self._roster.define("threshold", np.nan)
-
-
-def _ira(tasks: Floats, passes: Floats) -> Floats:
-    """Additive increase by the inverse of the task, multiplicative decrease (FedSAE-Ira)."""
-    easy, hard = tasks.T
-    done_hard, done_easy = passes >= hard, passes >= easy
-    raised = np.stack([easy + IRA_STEP / easy, hard + IRA_STEP / hard], axis=1)
-    mixed = np.stack([easy + IRA_STEP / easy, hard / 2], axis=1)
-    return _by_success(done_hard, done_easy, raised, mixed, tasks / 2)
-
-
-def _fassa(tasks: Floats, passes: Floats, threshold: Floats) -> Floats:
-    """Fast steps below what the client could do on average, slow ones above (FedSAE-Fassa)."""
-    easy, hard = tasks.T
-    done_hard, done_easy = passes >= hard, passes >= easy
-    easy_step = np.where(threshold <= easy, FASSA_SLOW, FASSA_FAST)
-    hard_step = np.where(threshold <= hard, FASSA_SLOW, FASSA_FAST)
-    raised = np.stack([easy + easy_step, hard + hard_step], axis=1)
-    mixed = np.stack([easy + easy_step, hard / 2], axis=1)
-    return _by_success(done_hard, done_easy, raised, mixed, tasks / 2)
-
-
-def _by_success(
-    done_hard: NDArray[np.bool_],
-    done_easy: NDArray[np.bool_],
-    raised: Floats,
-    mixed: Floats,
-    halved: Floats,
-) -> Floats:
-    chosen = np.where(done_hard[:, None], raised, np.where(done_easy[:, None], mixed, halved))
-    return np.sort(chosen, axis=1)

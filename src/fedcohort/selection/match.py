@@ -98,10 +98,12 @@ class Match(ProfileSelector):
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         self._roster.define(_HAD, 0.0)
         self._roster.define(_LAST, 0.0)
+        fixed, free = rows[:0], rows
         if self.evenness == "strict":
-            fixed, free = self._whose_turn(k, rows)
-        else:
-            fixed, free = np.empty(0, np.intp), rows
+            # Who must be chosen and who may be, so that nobody trains twice before the last.
+            rounds = self._roster[_HAD][rows]
+            turn = np.partition(rounds, k - 1)[k - 1]
+            fixed, free = rows[rounds < turn], rows[rounds == turn]
         rate = self._roster[_HAD][rows].sum() / self._claims(rows).sum()
         most = max(_CANDIDATES, _CANDIDATES_PER_PLACE * k)
         if len(free) > most:
@@ -123,12 +125,6 @@ class Match(ProfileSelector):
     def _claims(self, rows: Rows) -> Floats:
         """Return what the dues [m] of clients are in proportion to."""
         return self._roster["size"][rows] if self.evenness == "samples" else np.ones(len(rows))
-
-    def _whose_turn(self, k: int, rows: Rows) -> tuple[Rows, Rows]:
-        """Return who must be chosen and who may be, so that nobody trains twice before the last."""
-        rounds = self._roster[_HAD][rows]
-        turn = np.partition(rounds, k - 1)[k - 1]
-        return rows[rounds < turn], rows[rounds == turn]
 
     def _not_ahead(self, k: int, rows: Rows, rate: float) -> Rows:
         """Return those of `rows`, at least k, that are not far ahead of their due.
@@ -228,14 +224,9 @@ class Match(ProfileSelector):
         """Continue with the same clients and the same directions."""
         super().restore(state)
         if "basis.centre" in state:
-            self._basis = Basis(
-                unit=float(state["basis.unit"]),
-                centre=state["basis.centre"],
-                directions=state["basis.directions"],
-                variances=state["basis.variances"],
-                clients=int(state["basis.clients"]),
-                changed=int(state["basis.changed"]),
-            )
+            names = [field.name for field in dataclasses.fields(Basis)]
+            saved: dict[str, Any] = {name: state[f"basis.{name}"] for name in names}
+            self._basis = Basis(**{n: v if v.ndim else v.item() for n, v in saved.items()})
 
 
 def _swap(

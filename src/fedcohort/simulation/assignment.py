@@ -1,6 +1,7 @@
 """What the clients of one run do in a round: who is asked, chosen, and answers in time."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.system import attend, over_selected
 
-Answer = Callable[[Need, NDArray[np.int64]], NDArray[Any]]
+Answer = Callable[[Need, NDArray[np.int64]], Any]
 """Has clients measure what a selector asked for: (need, ids [m]) → values [m, ...]."""
 
 
@@ -86,7 +87,7 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
             answers = answer(need, ids)
             selector.tell(need, ids, answers)
             receivers.append(ids)
-            up += FLOAT_BYTES * answers.size
+            up += FLOAT_BYTES * math.prod(answers.shape)
         cohort = selector.select(asked, there, rng=rng)
     ids, place = np.unique(cohort.ids, return_inverse=True)
     weights = np.bincount(place, cohort.weights, minlength=len(ids)).astype(np.float64)

@@ -67,13 +67,7 @@ class Claim:
 
 
 class Claims:
-    """The groups that one process holds in a store.
-
-    Parameters
-    ----------
-    store : Store
-        Where they are kept.
-    """
+    """The groups that one process holds in a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -17,14 +17,7 @@ def client_groups(
 ) -> tuple[NDArray[np.int64], Groups]:
     """Return the clients that have samples, int64 [m], and the samples of each.
 
-    Parameters
-    ----------
-    federation : Federation
-        Who holds what.
-    device : torch.device
-        Where the groups are wanted.
-    most : int, optional
-        Take a stratified part of so many of the clients' samples; all if not given.
+    With `most`, a stratified part of so many of the clients' samples is taken.
     """
     partition = federation.partition
     samples, owner = partition.indices, np.repeat(np.arange(len(federation)), partition.sizes)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from functools import partial
 from typing import Any, Self
 
 from fedcohort.errors import InvalidParameterError
@@ -25,6 +26,16 @@ _ABOVE_0 = Interval(0, closed="neither")
 # Profiles of this kind are what clients learn in a first round: its settings shape them.
 _TRAINED = "representative-gradient"
 _FIRST_TRAINED = ("epochs", "batch_size", "lr", "momentum", "proximal")
+
+# Kinds of settings, by how runs that differ in one may be grouped.
+_data = partial(setting, group="data", lockstep=True, federation=True)
+_division = partial(setting, group="data", lockstep=False, federation=True, divides=True)
+_training = partial(setting, group="training", lockstep=True, federation=False)
+_local_work = partial(setting, group="training", lockstep=True, federation=_TRAINED)
+_choice = partial(setting, group="selection", lockstep=False, federation=False)
+_profiles = partial(setting, group="selection", lockstep=False, federation=True, compared=True)
+_system = partial(setting, group="system", lockstep=False, federation=False, quiet=True)
+_output = partial(setting, group="output", lockstep=True, federation=False)
 
 
 def _server(spec: str) -> Server:
@@ -61,336 +72,212 @@ class RunConfig:
     10
     """
 
-    dataset: str = setting(
-        "digits",
-        Text(),
-        help=f"{', '.join(DATASETS)} or FILE.npz.",
-        group="data",
-        lockstep=True,
-        federation=True,
-        names=DATASETS,
+    dataset: str = _data(
+        "digits", Text(), help=f"{', '.join(DATASETS)} or FILE.npz.", names=DATASETS
     )
-    skew: str = setting(
+    skew: str = _division(
         "1",
         Text(),
         help="The paper's ξ in [0, 1] or H; iid, dirichlet:ALPHA, shards:N; natural for data with"
         " clients of their own.",
-        group="data",
-        lockstep=False,
-        federation=True,
         grammar=parse_skew,
         names=("H", "iid", "dirichlet:", "shards:", "natural"),
         number_as_text=True,
-        divides=True,
         left_open=True,
     )
-    clients: int | None = setting(
+    clients: int | None = _division(
         100,
         Optional(_POSITIVE),
         help="Clients that the data are divided over.",
-        group="data",
-        lockstep=False,
-        federation=True,
         words="{} clients",
-        divides=True,
         left_open=True,
     )
-    cohort: int = setting(
-        10,
-        _POSITIVE,
-        help="Clients that train in a round.",
-        group="selection",
-        lockstep=False,
-        federation=False,
-        words="cohorts of {}",
+    cohort: int = _choice(
+        10, _POSITIVE, help="Clients that train in a round.", words="cohorts of {}"
     )
-    samples_per_client: int | None = setting(
+    samples_per_client: int | None = _division(
         None,
         Optional(_POSITIVE),
         help="Size of every client, or largest: the largest possible.",
-        group="data",
-        lockstep=False,
-        federation=True,
         words="{} samples a client",
         none=("largest", "largest clients"),
         quiet=True,
-        divides=True,
     )
-    size_spread: float = setting(
+    size_spread: float = _division(
         0.0,
         Interval(0, 3),
         help="Standard deviation of the logarithm of client sizes; 0 is equal sizes.",
-        group="data",
-        lockstep=False,
-        federation=True,
         words="size spread {}",
         quiet=True,
-        divides=True,
     )
-    reuse: bool = setting(
+    reuse: bool = _division(
         False,
         OneOf(False, True),
         help="Let a sample go to several clients when a class runs out.",
-        group="data",
-        lockstep=False,
-        federation=True,
         words="samples reused",
         quiet=True,
-        divides=True,
     )
-    selector: str = setting(
+    selector: str = _choice(
         "dp3s",
         Text(),
         help="A selector, with parameters as name:key=value,key=value.",
-        group="selection",
-        lockstep=False,
-        federation=False,
         grammar=make_selector,
         names=list_selectors,
         compared=True,
     )
-    rounds: int = setting(
-        100,
-        _POSITIVE,
-        help="Rounds of training.",
-        group="training",
-        lockstep=True,
-        federation=False,
-        words="{} rounds",
-    )
-    epochs: float = setting(
+    rounds: int = _training(100, _POSITIVE, help="Rounds of training.", words="{} rounds")
+    epochs: float = _local_work(
         1.0,
         _ABOVE_0,
         help="Passes over a client's data in a round.",
-        group="training",
         lockstep=False,
-        federation=_TRAINED,
         words="E = {:g}",
     )
-    batch_size: int | None = setting(
+    batch_size: int | None = _local_work(
         None,
         Optional(_POSITIVE),
         help="Samples per step, or full: all that a client has.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="B = {}",
         none=("full", "full batch"),
     )
-    lr: float = setting(
-        0.1,
-        _ABOVE_0,
-        help="Learning rate of the clients.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
-        words="lr {:g}",
-    )
-    momentum: float = setting(
+    lr: float = _local_work(0.1, _ABOVE_0, help="Learning rate of the clients.", words="lr {:g}")
+    momentum: float = _local_work(
         0.0,
         Interval(0, 1, closed="left"),
         help="Momentum of the clients.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="momentum {:g}",
         quiet=True,
     )
-    proximal: float = setting(
+    proximal: float = _local_work(
         0.0,
         Interval(0),
         help="FedProx's μ; 0 is plain local training.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="FedProx {:g}",
         quiet=True,
     )
-    task: str = setting(
+    task: str = _data(
         "auto",
         OneOf("auto", *TASKS),
         help="What is learned: auto (as the targets tell), classification, binary, multilabel,"
         " regression or next-token.",
-        group="data",
-        lockstep=True,
-        federation=True,
         words="{}",
         quiet=True,
     )
-    score: str = setting(
+    score: str = _output(
         "auto",
         OneOf("auto", "accuracy", "F1", "AUROC", "R²"),
         help="What models are judged by: auto (the task's usual one), accuracy, F1, AUROC or R².",
-        group="output",
-        lockstep=True,
-        federation=False,
         words="{}",
         quiet=True,
     )
-    loss: str = setting(
+    loss: str = _local_work(
         "auto",
         Text(),
         help="auto (the task's usual one), cross-entropy, logit, squared, absolute or huber;"
         " module:function or FILE.py:function of your own.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="{} loss",
         names=("auto", "cross-entropy", "logit", "squared", "absolute", "huber"),
         quiet=True,
     )
-    optimizer: str = setting(
+    optimizer: str = _local_work(
         "sgd",
         OneOf("sgd", "adamw"),
         help="What clients descend with: sgd or adamw.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="{}",
         quiet=True,
     )
-    nesterov: bool = setting(
-        False,
-        OneOf(False, True),
-        help="Use Nesterov's momentum.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
-        words="Nesterov",
-        quiet=True,
+    nesterov: bool = _local_work(
+        False, OneOf(False, True), help="Use Nesterov's momentum.", words="Nesterov", quiet=True
     )
-    weight_decay: float = setting(
-        0.0,
-        Interval(0),
-        help="Weight decay of the clients.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
-        words="weight decay {:g}",
-        quiet=True,
+    weight_decay: float = _local_work(
+        0.0, Interval(0), help="Weight decay of the clients.", words="weight decay {:g}", quiet=True
     )
-    clip: float | None = setting(
+    clip: float | None = _local_work(
         None,
         Optional(_ABOVE_0),
         help="Largest norm of a client's gradient in a step, or none.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="gradients clipped to {:g}",
         none=("none", "no clipping"),
         quiet=True,
     )
-    lr_decay: str = setting(
+    lr_decay: str = _training(
         "constant",
         Text(),
         help="The learning rate by round: constant, cosine, or step:ROUNDS:FACTOR.",
-        group="training",
-        lockstep=True,
-        federation=False,
         words="lr {}",
         grammar=parse_decay,
         names=("constant", "cosine", "step:"),
         quiet=True,
     )
-    augment: str = setting(
+    augment: str = _local_work(
         "none",
         Text(),
         help="What is done to images before each step: none, flip, crop:PIXELS or"
         " crop:PIXELS,flip.",
-        group="training",
-        lockstep=True,
-        federation=_TRAINED,
         words="augmented by {}",
         grammar=check_augmentation,
         names=("none", "flip", "crop:4", "crop:4,flip"),
         quiet=True,
     )
-    server: str = setting(
+    server: str = _training(
         "avg",
         Text(),
         help="What the server makes of the mean update: avg, avgm or adam, with parameters as"
         " avgm:momentum=0.9,lr=1.",
-        group="training",
-        lockstep=True,
-        federation=False,
         words="{}",
         grammar=_server,
         names=SERVERS,
         quiet=True,
     )
-    availability: str = setting(
+    availability: str = _system(
         "always",
         Text(),
         help="Who is there in a round: always, a share (0.7), daily:SHARE, or a .npy trace of zeros"
         " and ones, rounds × clients.",
-        group="system",
-        lockstep=False,
-        federation=False,
         words="availability {}",
         grammar=_availability,
         names=("always", "daily:"),
         number_as_text=True,
-        quiet=True,
     )
-    dropout: float = setting(
+    dropout: float = _system(
         0.0,
         Interval(0, 1, closed="left"),
         help="Probability that a client which was asked never answers.",
-        group="system",
-        lockstep=False,
-        federation=False,
         words="dropout {:g}",
-        quiet=True,
     )
-    speed_spread: float = setting(
+    speed_spread: float = _system(
         0.0,
         Interval(0, 3),
         help="Standard deviation of the logarithm of clients' speeds; 0 is equal speeds.",
-        group="system",
-        lockstep=False,
-        federation=False,
         words="speeds spread {:g}",
-        quiet=True,
     )
-    deadline: float | None = setting(
+    deadline: float | None = _system(
         None,
         Optional(_ABOVE_0),
         help="When a round ends at the latest, in passes of a client of median speed and average"
         " size, or none.",
-        group="system",
-        lockstep=False,
-        federation=False,
         words="deadline {:g}",
         none=("none", "no deadline"),
-        quiet=True,
     )
-    over_selection: float = setting(
+    over_selection: float = _system(
         1.0,
         Interval(1, 10),
         help="Ask this many times the cohort, and wait for the first.",
-        group="system",
-        lockstep=False,
-        federation=False,
         words="{:g} × asked",
-        quiet=True,
     )
-    model: str = setting(
+    model: str = _training(
         "auto",
         Text(),
         help="auto (by the inputs), cnn, cnn-small, cnn-cifar, resnet8, resnet18, char-lstm, mlp,"
         " with parameters as mlp:hidden=128; module:factory or FILE.py:factory of your own.",
-        group="training",
-        lockstep=True,
         federation=True,
         names=("auto", "cnn", "cnn-small", "cnn-cifar", "resnet8", "resnet18", "char-lstm", "mlp"),
     )
-    normalisation: str = setting(
+    normalisation: str = _training(
         "average",
         OneOf("average", "local"),
         help="What becomes of BatchNorm layers: average (as all others), or local: each client"
         " keeps its own (FedBN).",
-        group="training",
-        lockstep=True,
         federation=True,
         words="{} normalisation",
         quiet=True,
@@ -405,97 +292,62 @@ class RunConfig:
         words="{}",
         compared=True,
     )
-    profile: str = setting(
+    profile: str = _profiles(
         "fc1",
         OneOf(*PROFILES),
         help=f"What clients send once: {', '.join(PROFILES)}.",
-        group="selection",
-        lockstep=False,
-        federation=True,
         words="{} profiles",
-        compared=True,
     )
-    profile_layer: str | None = setting(
+    profile_layer: str | None = _profiles(
         None,
         Optional(Text()),
         help="Layer that fc1 reads, or auto: the first fully connected one.",
-        group="selection",
-        lockstep=False,
-        federation=True,
         words="profiles from {}",
         none=("auto", "profiles from the first layer"),
-        compared=True,
     )
-    profile_epsilon: float | None = setting(
+    profile_epsilon: float | None = _profiles(
         None,
         Optional(_ABOVE_0),
         help="ε that profiles promise, or none: they are sent as they are.",
-        group="selection",
-        lockstep=False,
-        federation=True,
         words="ε = {:g}",
         none=("none", "no noise"),
-        compared=True,
     )
-    profile_delta: float = setting(
-        1e-5,
-        Interval(0, 1, closed="neither"),
-        help="δ of that promise.",
-        group="selection",
-        lockstep=False,
-        federation=True,
-        words="δ = {:g}",
-        compared=True,
+    profile_delta: float = _profiles(
+        1e-5, Interval(0, 1, closed="neither"), help="δ of that promise.", words="δ = {:g}"
     )
-    profile_protects: str = setting(
+    profile_protects: str = _profiles(
         "sample",
         OneOf(*PROTECTED),
         help="Whom that promise is made to: each sample of a client, or the client as a whole.",
-        group="selection",
-        lockstep=False,
-        federation=True,
         words="for each {}",
-        compared=True,
     )
-    inputs: str = setting(
+    inputs: str = _data(
         "standard",
         OneOf("unit", "standard"),
         help="standard (mean 0, variance 1 over the training set) or unit (as they are, pixels in"
         " [0, 1]).",
-        group="data",
-        lockstep=True,
-        federation=True,
         words="{} inputs",
     )
-    precision: str = setting(
+    precision: str = _training(
         "float32",
         OneOf("float32", "bfloat16"),
         help="What is multiplied in training and evaluation: float32, or bfloat16 (needs a GPU);"
         " weights are float32 always.",
-        group="training",
-        lockstep=True,
-        federation=False,
         words="{}",
         on_command_line="auto",
     )
-    eval_every: int = setting(
+    eval_every: int = _output(
         1,
         _POSITIVE,
         help="Rounds between evaluations; the last round is always evaluated.",
-        group="output",
-        lockstep=True,
-        federation=False,
         words="evaluated every {} rounds",
         quiet=True,
     )
-    eval_samples: int | None = setting(
+    eval_samples: int | None = _output(
         None,
         Optional(_POSITIVE),
         help="Training samples, a fixed stratified part, that are evaluated until the last round,"
         " or all.",
-        group="output",
-        lockstep=True,
-        federation=False,
         words="evaluated on {} samples",
         none=("all", "evaluated on all samples"),
         on_command_line=5000,

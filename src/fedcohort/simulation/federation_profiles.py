@@ -16,14 +16,7 @@ def profiles_and_sizes(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return what each client of a run would send once [C, Q], and its samples [C].
 
-    Parameters
-    ----------
-    config : RunConfig
-        The run; its selector does not matter.
-    materials : Materials
-        What it starts from.
-    device : torch.device
-        Where to profile.
+    The run's selector does not matter.
     """
     profiled = dataclasses.replace(config, selector="match")
     profiles = Lockstep([profiled], materials, device).profiles(0)

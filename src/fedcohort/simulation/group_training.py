@@ -50,17 +50,7 @@ class Chunk:
 
 
 class GroupTraining:
-    """A lockstep group that is trained some seconds at a time.
-
-    Parameters
-    ----------
-    claim : Claim
-        Its runs, and where they resume from.
-    materials : Materials
-        What they start from.
-    device : torch.device
-        Where to train.
-    """
+    """A lockstep group that is trained some seconds at a time, from where its claim resumes."""
 
     def __init__(self, claim: Claim, materials: Materials, device: torch.device) -> None:
         self._lockstep = Lockstep(claim.configs, materials, device)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from fedcohort.simulation import liveness
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.store_file import damaged
 
@@ -41,12 +42,12 @@ class GroupState:
     name: str
     runs: int
     rounds: int
-    shape: str
-    cost: float
     round: int
     live: int
-    seconds: float
-    holder: str
+    shape: str = ""
+    cost: float = 0.0
+    seconds: float = 0.0
+    holder: str = ""
 
     @property
     def done(self) -> bool:
@@ -62,8 +63,8 @@ class PartState:
     ----------
     study, part : str
         Its names; both are empty for runs that no study names any more.
-    target : float or None
-        The training score its reports count rounds to.
+    target : Target or None
+        What its reports count rounds to.
     runs, done, running : int
         All of them, those that are finished, and those that somebody works on.
     rounds, rounds_done : int
@@ -74,7 +75,7 @@ class PartState:
 
     study: str
     part: str
-    target: float | None
+    target: Target | None
     runs: int
     done: int
     running: int
@@ -115,7 +116,7 @@ def group_states(store: Store, live: Mapping[str, int] = _NOBODY) -> list[GroupS
         held = at is not None and not is_abandoned(*holder)
         done = max(round_, at, live.get(name, 0)) if held else round_
         who = f"{holder[0]}:{holder[1]}" if held else ""
-        found.append(GroupState(name, runs, rounds, shape, cost, round_, done, seconds, who))
+        found.append(GroupState(name, runs, rounds, round_, done, shape, cost, seconds, who))
     return found
 
 
@@ -131,12 +132,13 @@ def part_states(store: Store) -> list[PartState]:
         ).fetchall()
     )
     named = store.db.execute(
-        "SELECT study, part, target, run FROM parts LEFT JOIN studies USING (study)"
+        "SELECT study, part, target, target_on, run FROM parts LEFT JOIN studies USING (study)"
         " ORDER BY studies.rowid IS NULL, studies.rowid, parts.place"
     ).fetchall()
-    unnamed = group_of.keys() - {row[3] for row in named}
-    found: dict[tuple[str, str, float | None], list[GroupState]] = {}
-    for study, part, target, run in [*named, *(("", "", None, run) for run in sorted(unnamed))]:
+    unnamed = sorted(group_of.keys() - {row[-1] for row in named})
+    found: dict[tuple[str, str, Target | None], list[GroupState]] = {}
+    for study, part, score, on, run in [*named, *(("", "", None, "", run) for run in unnamed)]:
+        target = None if score is None else Target(score, on)
         name = group_of.get(run)
         group = groups[name] if name else _ungrouped(store, elsewhere.get(run))
         found.setdefault((study, part, target), []).append(group)
@@ -167,14 +169,4 @@ def is_abandoned(host: str, pid: int, started: int, beat: float) -> bool:
 def _ungrouped(store: Store, config: str | None) -> GroupState:
     """Return how far a run without a group is: done elsewhere and merged, or not begun here."""
     rounds = store.read_config(config).rounds if config else 0
-    return GroupState(
-        name="",
-        runs=1,
-        rounds=max(rounds, 1),
-        shape="",
-        cost=0.0,
-        round=rounds,
-        live=rounds,
-        seconds=0.0,
-        holder="",
-    )
+    return GroupState("", runs=1, rounds=max(rounds, 1), round=rounds, live=rounds)

@@ -27,6 +27,7 @@ from fedcohort.simulation.assignment import Answer, Assignment, assign
 from fedcohort.simulation.client_groups import client_groups, mean_by_size
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_data import load_device_data
+from fedcohort.simulation.device_updates import keep_on_device, stay_on_device
 from fedcohort.simulation.devices import describe_device
 from fedcohort.simulation.final_scores import measure_final
 from fedcohort.simulation.jobs import jobs_of, slots_of
@@ -140,6 +141,7 @@ class Lockstep:
                     profiles = client_profiles(config, first, federation, self._trainer)
                     sent[config.federation_key] = profiles
             selector.fit(profiles, sizes=federation.sizes, label_counts=federation.label_counts)
+            keep_on_device(selector, len(federation), self._device)
             there = parse_availability(config.availability)
             members.append(
                 Member(
@@ -338,8 +340,8 @@ class Lockstep:
         ends = np.cumsum(counts).tolist()
         for member, end, count in zip(members, ends, counts, strict=True):
             if Need.UPDATE in member.selector.needs and count:
-                own = slice(end - count, end)
-                updates[member.place] = to_host(self._updates(trained.parameters, own, member))
+                sent = self._updates(trained.parameters, slice(end - count, end), member)
+                updates[member.place] = sent if stay_on_device(member.selector) else to_host(sent)
         slots, weights = (torch.from_numpy(table) for table in slots_of(assignments))
         moved, used = self._trainer.aggregate(
             before,
@@ -354,7 +356,7 @@ class Lockstep:
             for member in members:
                 self._own.average_into(self._stacked, member)
         landed = to_host(used), to_host(trained.losses)
-        return Landing(counts, *landed, received, updates, event_on(self._device))
+        return Landing(*landed, received, updates, event_on(self._device))
 
     def _train(self, assigned: Sequence[tuple[Member, Assignment]]) -> Trained:
         """Have the clients that answer train, run after run."""
@@ -439,7 +441,7 @@ class Lockstep:
             member = self._members[r]
             if landing is not None and r in landing.updates:
                 # Comparing whole updates takes long: meanwhile, other runs go on.
-                updates = landing.updates[r].numpy()
+                updates = landing.updates[r]
                 member.hearing = self._threads.submit(member.hear, outcome, updates, mask)
             else:
                 member.selector.observe(outcome)
@@ -513,11 +515,12 @@ class Lockstep:
     def _answers(self, r: int) -> Answer:
         """Return what has the clients of one run measure what its selector asks for."""
 
-        def answer(need: Need, ids: NDArray[np.int64]) -> NDArray[Any]:
+        def answer(need: Need, ids: NDArray[np.int64]) -> NDArray[Any] | Tensor:
             if need is Need.LOSS:
                 return self._losses_of(self._members[r], ids).cpu().numpy()
             if need is Need.UPDATE:
-                return self._updates_of(self._members[r], ids)
+                sent = self._updates_of(self._members[r], ids)
+                return sent if stay_on_device(self._members[r].selector) else sent.cpu().numpy()
             raise InvalidParameterError(
                 f"Selector {self._members[r].selector.name!r} asks for the {need.value} of clients"
                 " before a round, which the simulator cannot answer: it answers losses and updates."
@@ -525,12 +528,12 @@ class Lockstep:
 
         return answer
 
-    def _updates_of(self, member: Member, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _updates_of(self, member: Member, ids: NDArray[np.int64]) -> Tensor:
         """Have clients train on the global model without being averaged, float32 [m, d]."""
         passes = np.full(len(ids), member.config.epochs)
         asked = Assignment(Cohort(ids, passes), ids, passes, passes)
         trained = self._train([(member, asked)])
-        return self._updates(trained.parameters, slice(0, len(ids)), member).cpu().numpy()
+        return self._updates(trained.parameters, slice(0, len(ids)), member)
 
     def _losses_of(self, member: Member, ids: NDArray[np.int64]) -> Tensor:
         """Have clients measure the global model's loss on their data, float64 [m]."""

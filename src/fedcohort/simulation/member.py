@@ -2,14 +2,18 @@
 
 import dataclasses
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedcohort.federation import Federation
 from fedcohort.metrics import gemd_from
 from fedcohort.selection import Cohort, Need, Outcome, Selector
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.device_updates import stay_on_device
 from fedcohort.simulation.system import Availability
 
 FLOAT_BYTES = 4
@@ -74,12 +78,13 @@ class Member:
         counts = self.federation.label_counts[cohort.ids]
         return gemd_from(self._everyone, counts, cohort.weights)
 
-    def hear(self, outcome: Outcome, updates: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
+    def hear(self, outcome: Outcome, updates: Tensor, mask: NDArray[np.bool_]) -> None:
         """Tell the selector what came of a cohort, with the updates [n, d] of those in `mask`."""
         if not mask.all():
-            known, updates = updates, np.full((len(mask), updates.shape[1]), np.nan, np.float32)
-            updates[mask] = known
-        self.selector.observe(dataclasses.replace(outcome, updates=updates))
+            known, updates = updates, updates.new_full((len(mask), updates.shape[1]), np.nan)
+            updates[torch.from_numpy(mask)] = known
+        told: Any = updates if stay_on_device(self.selector) else updates.numpy()
+        self.selector.observe(dataclasses.replace(outcome, updates=told))
 
     def listening(self) -> Selector:
         """Return the selector once it has heard what came of the last round."""

@@ -60,14 +60,9 @@ class OwnNormalisation:
         return torch.cat([self.rows(member, a.ids[a.working]) for member, a in assigned])
 
     def models(self, stacked: Parameters, of: Tensor, rows: Tensor) -> Parameters:
-        """Return the models of clients, float32 [M, ...].
+        """Return the models of M clients, float32 [M, ...].
 
-        Parameters
-        ----------
-        stacked : dict of float32 [R, ...]
-            Global models.
-        of, rows : int64 [M]
-            Which of them each client has, and where it stands itself.
+        `of` [M] says which of the stacked global models each has, `rows` [M] where it stands.
         """
         own = self.values
         return {n: own[n][rows] if n in own else values[of] for n, values in stacked.items()}

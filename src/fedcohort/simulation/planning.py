@@ -13,7 +13,7 @@ from fedcohort.simulation.checkpoints import drop_checkpoints
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.store import Store
-from fedcohort.simulation.study import Study
+from fedcohort.simulation.study import Part, Study
 
 _ALL_BUT_SEED = [name for name in SETTINGS if name != "seed"]
 
@@ -61,9 +61,9 @@ def enter_study(
             db.execute("DELETE FROM parts WHERE study = ?", (study.name,))
         db.execute("INSERT OR REPLACE INTO studies VALUES (?, ?)", (study.name, study.source))
         db.executemany(
-            "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)",
             (
-                (study.name, part.name, place, config.key, part.target)
+                (study.name, part.name, place, config.key, *_goal(part))
                 for place, part in enumerate(study.parts)
                 for config in part.configs
             ),
@@ -102,6 +102,10 @@ def _add_groups(store: Store, configs: Sequence[RunConfig], packs: Sequence[Pack
         for seat, config in enumerate(pack.configs):
             own = config.key, places[config], config.to_json(), config.key in profiled
             db.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", (*own, name, seat))
+
+
+def _goal(part: Part) -> tuple[float | None, str]:
+    return (None, "train") if part.target is None else dataclasses.astuple(part.target)
 
 
 def _keys(store: Store, query: str, *values: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What models are judged by: a run's score, its columns, its last values."""
+"""What models are judged by: a run's score, its columns, its last values, its target."""
 
 import dataclasses
 import unicodedata
@@ -7,6 +7,22 @@ from typing import Any, Literal
 
 Kind = Literal["client", "class"]
 Part = Literal["train", "test"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A score that rounds are counted to.
+
+    Attributes
+    ----------
+    score : float
+        What a model must reach.
+    on : {"train", "test"}
+        The samples on which it must.
+    """
+
+    score: float
+    on: Part = "train"
 
 
 @dataclasses.dataclass(frozen=True)

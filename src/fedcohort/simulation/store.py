@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from fedcohort.errors import InvalidInputError, StoreError, UnwritableFileError
 from fedcohort.simulation.config import RunConfig
-from fedcohort.simulation.scores import FinalScore, Kind
+from fedcohort.simulation.scores import FinalScore, Kind, Target
 from fedcohort.simulation.store_file import Connection, check_store, create_store, damaged
 
 FILE_NAME = "results.sqlite"
 RESUME = "what was saved before is whole; make room and give the same command again to resume."
 # Format 1 had no groups and no simulated time: its unfinished runs begin again. Up to format 2
-# every score was called accuracy, and up to format 3 none was kept by client or class.
-_FORMAT = 4
+# every score was called accuracy, up to format 3 none was kept by client or class, and up to
+# format 4 every target was one of the training score.
+_FORMAT = 5
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS federations (federation TEXT PRIMARY KEY, arrays BLOB NOT NULL) STRICT;
@@ -45,6 +46,7 @@ CREATE TABLE IF NOT EXISTS final_scores (
 CREATE TABLE IF NOT EXISTS studies (study TEXT PRIMARY KEY, source TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS parts (
     study TEXT NOT NULL, part TEXT NOT NULL, place INTEGER NOT NULL, run TEXT NOT NULL, target REAL,
+    target_on TEXT NOT NULL DEFAULT 'train',
     PRIMARY KEY (study, part, run)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS groups (
@@ -191,6 +193,10 @@ class Store:
                     self.db.execute(
                         f"ALTER TABLE rounds RENAME COLUMN {part}_accuracy TO {part}_score"
                     )
+            if "target_on" not in [row[1] for row in self.db.execute("PRAGMA table_info(parts)")]:
+                self.db.execute(
+                    "ALTER TABLE parts ADD COLUMN target_on TEXT NOT NULL DEFAULT 'train'"
+                )
             self.db.execute(f"PRAGMA user_version={_FORMAT}")
 
     def close(self) -> None:
@@ -302,10 +308,12 @@ class Store:
         except InvalidInputError as error:
             raise damaged(self.path, f"a run's settings: {error}") from error
 
-    def targets(self) -> dict[str, float | None]:
-        """Return the target score of each run that a study gave one, by its key."""
-        query = "SELECT run, target FROM parts WHERE target IS NOT NULL ORDER BY place DESC"
-        return dict(self.db.execute(query).fetchall())
+    def targets(self) -> dict[str, Target]:
+        """Return the target of each run that a study gave one, by its key."""
+        query = (
+            "SELECT run, target, target_on FROM parts WHERE target IS NOT NULL ORDER BY place DESC"
+        )
+        return {run: Target(score, on) for run, score, on in self.db.execute(query).fetchall()}
 
     def facts(self, run: str) -> dict[str, Any]:
         """Return the facts a run was entered with."""

@@ -11,7 +11,8 @@
     name = "one class a client"
     skew = 1
     rounds = 100
-    target = 0.9                 # training accuracy that reports count rounds to
+    target = 0.9                 # accuracy that reports count rounds to: training accuracy, or
+    target_on = "test"           # test accuracy
 
 A part is the product of its lists. A run that several parts name is one run, done once.
 """
@@ -24,7 +25,7 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedcohort.errors import (
     FedcohortWarning,
@@ -33,11 +34,14 @@ from fedcohort.errors import (
     StudyError,
     UnknownNameError,
 )
-from fedcohort.parameters import Interval
+from fedcohort.parameters import Interval, OneOf
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.simulation.scores import Part as PartOfData
+from fedcohort.simulation.scores import Target
 from fedcohort.simulation.seeds import parse_seeds
 
 _TARGET = Interval(0, 1, closed="right")
+_TARGET_ON = OneOf("train", "test")
 # A product of lists grows past all patience before anybody meant it: more must be asked for.
 _MOST_RUNS = 20_000
 # By key: a study names seeds, a run has one.
@@ -49,12 +53,23 @@ _KEYS = {
 
 
 def check_target(value: Any, where: str) -> float:
-    """Return a training accuracy to reach; `where` names it in errors."""
+    """Return a score to reach; `where` names it in errors."""
     if _TARGET(value):
         return float(value)
     percent = Interval(1, 100)(value)
     hint = f": write {value / 100:g} for {value:g} %" if percent else ""
     raise InvalidParameterError(f"{where} must be {_TARGET}, not {value!r}{hint}.")
+
+
+def check_target_on(value: Any, where: str) -> PartOfData:
+    """Return on which samples a score is to be reached; `where` names it in errors."""
+    if _TARGET_ON(value):
+        return cast(PartOfData, value)
+    raise InvalidParameterError(f"{where} must be {_TARGET_ON}, not {value!r}.")
+
+
+# What a table may say besides settings.
+_GOAL = {"target": check_target, "target_on": check_target_on}
 
 
 class LargeStudyWarning(FedcohortWarning):
@@ -71,13 +86,13 @@ class Part:
         How reports call it.
     configs : tuple of RunConfig
         The product of what the part lists, seeds fastest.
-    target : float or None
-        The training accuracy that reports count rounds to.
+    target : Target or None
+        What reports count rounds to.
     """
 
     name: str
     configs: tuple[RunConfig, ...]
-    target: float | None = None
+    target: Target | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +151,7 @@ def parse_study(source: str, file: str) -> Study:
         raise StudyError(f"{file} is not TOML ({error}).") from error
     known = {"name": str, "most_runs": int, "base": dict, "part": list}
     for key, value in document.items():
-        if key in _KEYS or key == "target":
+        if key in _KEYS or key in _GOAL:
             raise StudyError(f"{file}: {key} stands above the tables: put it under [base].")
         if key not in known:
             raise StudyError(f"{file}: {UnknownNameError('top-level key', key, known)}")
@@ -198,8 +213,8 @@ def _check_table(table: Mapping[str, Any], where: str) -> None:
     """Refuse what is wrong in one table by itself."""
     for key, raw in table.items():
         try:
-            if key == "target":
-                check_target(raw, "target")
+            if key in _GOAL:
+                _GOAL[key](raw, key)
                 continue
             values = _values(key, raw)
             for value in values:
@@ -213,7 +228,7 @@ def _check_table(table: Mapping[str, Any], where: str) -> None:
 
 def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
     """Return the product of a table's lists, in the order of RunConfig's fields."""
-    lists = {_KEYS[k].name: _values(k, v) for k, v in table.items() if k != "target"}
+    lists = {_KEYS[k].name: _values(k, v) for k, v in table.items() if k not in _GOAL}
     names = [name for name in SETTINGS if name in lists]
     try:
         configs = tuple(
@@ -223,13 +238,16 @@ def _expand(name: str, table: Mapping[str, Any], where: str) -> Part:
     except InvalidInputError as error:
         raise StudyError(f"{where}: {error}") from error
     target = table.get("target")
-    return Part(name, configs, None if target is None else float(target))
+    if target is None and "target_on" in table:
+        raise StudyError(f"{where}: target_on has no target that it could be of: name one.")
+    goal = None if target is None else Target(float(target), table.get("target_on", "train"))
+    return Part(name, configs, goal)
 
 
 def _values(key: str, raw: Any) -> list[Any]:
     """Return what a key lists, as RunConfig takes it."""
     if key not in _KEYS:
-        raise UnknownNameError("setting", key, (*_KEYS, "target"))
+        raise UnknownNameError("setting", key, (*_KEYS, *_GOAL))
     if key == "seeds" and isinstance(raw, str):
         return list(parse_seeds(raw, "seeds"))
     values = raw if isinstance(raw, list) else [raw]
@@ -242,6 +260,6 @@ def _values(key: str, raw: Any) -> list[Any]:
     return [_KEYS[key].from_toml(value) for value in values]
 
 
-def study_of_runs(configs: Sequence[RunConfig], target: float | None = None) -> Study:
+def study_of_runs(configs: Sequence[RunConfig], target: Target | None = None) -> Study:
     """Return the small study that a list of runs is."""
     return Study("run", (Part("run", tuple(dict.fromkeys(configs)), target),))

@@ -15,8 +15,6 @@ class Landing:
 
     Attributes
     ----------
-    counts : list of int
-        Clients that trained, of each run.
     used : bool [M]
         Whose local model was finite and counted.
     losses : float64 [M]
@@ -24,12 +22,11 @@ class Landing:
     received : dict of float64 [m]
         Losses of the model they received, by run, where the selector hears those instead.
     updates : dict of float32 [m, d]
-        By run, where the selector needs them.
+        By run, where the selector needs them; on the device where they stay there.
     done : torch.Event, optional
         When all of it is there; None if it is.
     """
 
-    counts: list[int]
     used: Tensor
     losses: Tensor
     received: dict[int, Tensor]

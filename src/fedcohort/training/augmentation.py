@@ -28,15 +28,7 @@ class Augmentation:
     flip: bool = False
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
-        """Return augmented images.
-
-        Parameters
-        ----------
-        x : float32 [B, C, H, W]
-            A batch.
-        key : int64 []
-            Of this client and step.
-        """
+        """Return a batch of images [B, C, H, W] augmented by the key of a client and step."""
         samples, _, height, width = x.shape
         if self.crop:
             room = 2 * self.crop + 1

@@ -93,16 +93,26 @@ def evaluate_batched(
 
 @torch.no_grad()
 def measure_batched(
-    model: nn.Module, stacked: Parameters, data: Data, groups: Groups, task: Task
+    model: nn.Module,
+    stacked: Parameters,
+    data: Data,
+    groups: Groups,
+    task: Task,
+    *,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """Return score and mean loss on each group of samples, float64 [m] each; see `Trainer`."""
+    """Return score and mean loss on each group of samples, float64 [m] each; see `Trainer`.
+
+    What is multiplied has the type `dtype`.
+    """
     x, y = data
     model.eval()
     judged: list[Tensor] = []
     losses: list[Tensor] = []
     for which, part in groups.pieces(_SAMPLES_AT_ONCE):
         own = {name: values[which] for name, values in stacked.items()}
-        outputs = output_of(functional_call(model, own, (x[part],)))
+        with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+            outputs = output_of(functional_call(model, own, (x[part],))).float()
         judged.append(task.judge(outputs, y[part]))
         losses.append(task.losses(outputs, y[part]))
     return task.scores_of(torch.cat(judged), groups.sizes), groups.means(torch.cat(losses))

@@ -57,13 +57,7 @@ _REFUSED: dict[Any, str] = {
 
 
 class KeyedDropout(TorchFunctionMode):
-    """While active, dropout draws from a key, and other chance inside a model is refused.
-
-    Parameters
-    ----------
-    key : int64 []
-        Of this client and step.
-    """
+    """While active, dropout draws from the key of a client and step; other chance is refused."""
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()

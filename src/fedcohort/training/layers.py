@@ -12,6 +12,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import fx, nn
 
+# The options of a 2×2 max pool, in their order, with the values that they may have.
+_POOL: dict[str, tuple[Any, ...]] = {
+    "kernel_size": (2,),
+    "stride": (2, None),
+    "padding": (0,),
+    "dilation": (1,),
+    "ceil_mode": (False,),
+}
+
 
 class NotAChainError(Exception):
     """The model is not a plain chain of known layers; the message says why."""
@@ -126,15 +135,7 @@ def find_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, .
 
 
 def read_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, ...]:
-    """Return the layers of a model, or raise `NotAChainError`.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any model; it is not changed.
-    input_shape : tuple of int
-        Shape of one input.
-    """
+    """Return the layers of a model for inputs of a shape, or raise `NotAChainError`."""
     try:
         graph = fx.symbolic_trace(model).graph
     except Exception as error:
@@ -184,13 +185,7 @@ class _GraphReader:
             elif type(module) is nn.ReLU:
                 self._relu()
             elif type(module) is nn.MaxPool2d:
-                self._pool(
-                    module.kernel_size,
-                    module.stride,
-                    module.padding,
-                    module.dilation,
-                    ceil=module.ceil_mode,
-                )
+                self._pool({option: getattr(module, option) for option in _POOL})
             elif type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
                 self._flatten()
             elif type(module) is not nn.Identity:
@@ -198,18 +193,7 @@ class _GraphReader:
         elif node.target in (F.relu, torch.relu, "relu"):
             self._relu()
         elif node.target in (F.max_pool2d, torch.max_pool2d):
-            given = dict(
-                zip(("kernel", "stride", "padding", "dilation"), node.args[1:], strict=False)
-            )
-            options = {k.removesuffix("_size"): v for k, v in node.kwargs.items()}
-            merged: dict[str, Any] = {"stride": None, "padding": 0, "dilation": 1} | given | options
-            self._pool(
-                merged["kernel"],
-                merged["stride"],
-                merged["padding"],
-                merged["dilation"],
-                ceil=bool(merged.get("ceil_mode")),
-            )
+            self._pool(dict(zip(_POOL, node.args[1:], strict=False)) | node.kwargs)
         elif self._flattens(node):
             self._flatten()
         else:
@@ -251,19 +235,11 @@ class _GraphReader:
             raise NotAChainError("it has a ReLU that does not follow a layer")
         self._layers[-1] = dataclasses.replace(self._layers[-1], relu=True)
 
-    def _pool(self, kernel: Any, stride: Any, padding: Any, dilation: Any, *, ceil: bool) -> None:
-        def pair(value: Any) -> tuple[Any, ...]:
-            return tuple(value) if isinstance(value, tuple | list) else (value, value)
-
-        asked = (
-            pair(kernel),
-            pair(kernel if stride is None else stride),
-            pair(padding),
-            pair(dilation),
-        )
+    def _pool(self, given: dict[str, Any]) -> None:
         last = self._layers[-1] if self._layers else None
-        if asked != ((2, 2), (2, 2), (0, 0), (1, 1)) or ceil:
-            raise NotAChainError("it pools with windows other than 2×2")
+        for option, (usual, *others) in _POOL.items():
+            if given.get(option, usual) not in (usual, (usual, usual), [usual, usual], *others):
+                raise NotAChainError("it pools with windows other than 2×2")
         if not isinstance(last, Convolution) or last.pool != 1 or len(self._shape) != 3:
             raise NotAChainError("it has a pool that does not follow a convolution")
         self._layers[-1] = pooled = dataclasses.replace(last, pool=2)

@@ -66,7 +66,8 @@ def make_plan(jobs: Jobs, pool: Tensor, work: LocalWork) -> Plan:
         given = to_device(torch.from_numpy(np.stack(integers)), device)
     start, size, key, per_pass, steps = given
     indices: Any = pool.numpy() if xp is np else pool
-    count = _counter(xp, device)
+    # Counts from 0, where the plan is laid out.
+    count = xp.arange if xp is np else functools.partial(torch.arange, device=device)
 
     step = count(total)[:, None]
     which_pass, which_batch = step // per_pass, step % per_pass
@@ -99,11 +100,6 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda":
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)
-
-
-def _counter(xp: Any, device: torch.device) -> Callable[[int], Any]:
-    """Return what counts from 0, where the plan is laid out."""
-    return xp.arange if xp is np else functools.partial(torch.arange, device=device)
 
 
 def _sample_orders(

@@ -6,17 +6,10 @@ from fedcohort.errors import InvalidParameterError
 
 
 def rate_in_round(lr: float, decay: str, round_: int, rounds: int) -> float:
-    """Return the learning rate of a round.
+    """Return the learning rate of one of so many rounds, from 1 on; `lr` is that of the first.
 
-    Parameters
-    ----------
-    lr : float
-        In the first round.
-    decay : str
-        ``constant``; ``step:EVERY:FACTOR``, times FACTOR after every EVERY rounds; or ``cosine``,
-        down to 0 after the last round.
-    round_, rounds : int
-        Which round it is, from 1 on, and how many there are.
+    `decay` is ``constant``; ``step:EVERY:FACTOR``, times FACTOR after every EVERY rounds; or
+    ``cosine``, down to 0 after the last round.
     """
     kind, every, factor = parse_decay(decay)
     if kind == "step":

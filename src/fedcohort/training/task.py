@@ -127,14 +127,10 @@ class Task:
         return f1
 
     def scores_of(self, judged: Tensor, sizes: Tensor) -> Tensor:
-        """Return the scores of m groups of samples, float64 [m], that stand one after the other.
+        """Return the scores of m groups of samples, float64 [m].
 
-        Parameters
-        ----------
-        judged : float64 [total, ...]
-            What `judge` returned.
-        sizes : int64 [m]
-            Samples of each group.
+        `judged` [total, ...] is what `judge` returned of the groups one after the other, which have
+        `sizes` [m].
         """
         if self.score == "accuracy":
             return torch.segment_reduce(judged, "mean", lengths=sizes)
@@ -145,13 +141,9 @@ class Task:
 def auroc(logits: Tensor, given: Tensor) -> Tensor:
     """Return the area under the ROC curve of each label, float64 [L].
 
-    It is the probability that a sample with the label has a larger logit than one without it;
-    equal logits count half. Not a number for a label that all samples have, or none.
-
-    Parameters
-    ----------
-    logits, given : float64 [n, L]
-        Outputs, and 1 where a sample has the label or 0.
+    It is the probability that a sample with the label (1 in `given` [n, L]) has a larger logit than
+    one without it; equal logits count half. Not a number for a label that all samples have, or
+    none.
     """
     areas = []
     for column, has in zip(logits.unbind(1), given.unbind(1), strict=True):
@@ -175,23 +167,9 @@ _TASKS = {
 
 
 def make_task(name: str, classes: int, loss: str | Losses = "auto", score: str = "auto") -> Task:
-    """Make a task.
+    """Make a task: the kind of targets that a `Dataset` has, its usual loss and score unless given.
 
-    Parameters
-    ----------
-    name : str
-        The kind of targets, as a `Dataset` has it.
-    classes : int
-        Classes, labels, targets or tokens.
-    loss : str or callable
-        ``auto`` is the usual one; else as in `find_loss`.
-    score : {"auto", "accuracy", "F1", "AUROC", "R²"}
-        ``auto`` is the usual one.
-
-    Raises
-    ------
-    InvalidParameterError
-        For a score that the task has not.
+    A loss is as in `find_loss`. Raises `InvalidParameterError` for a score that the task has not.
     """
     usual, scores = _TASKS[name]
     loss = find_loss(loss)
@@ -206,18 +184,10 @@ def make_task(name: str, classes: int, loss: str | Losses = "auto", score: str =
 
 
 def find_loss(loss: str | Losses) -> str | Losses:
-    """Return a loss by its name or reference.
+    """Return a loss: the name of one of fedcohort's own, ``auto`` among them, or a function.
 
-    Parameters
-    ----------
-    loss : str or callable
-        ``auto``, one of `LOSSES`, a reference to your own (``module:function``,
-        ``FILE.py:function``), or the function itself: (outputs, targets) → one loss per sample.
-
-    Returns
-    -------
-    str or callable
-        A name where it is fedcohort's own.
+    A function may be given by a reference (``module:function``, ``FILE.py:function``); it takes
+    (outputs, targets) and returns one loss per sample.
     """
     if not isinstance(loss, str) or loss in ("auto", *LOSSES):
         return loss

@@ -30,19 +30,15 @@ def worker_count() -> int:
     if _limit is not None:
         return _limit
     named = os.environ.get("OMP_NUM_THREADS", "")
-    return int(named) if named.isdigit() and int(named) > 0 else _cores()
+    if named.isdigit() and int(named) > 0:
+        return int(named)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_workers(count: int) -> None:
     """Have at most so many workers in this process, which shares the machine with others."""
     global _limit
     _limit = max(1, count)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def in_workers(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

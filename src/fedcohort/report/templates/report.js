@@ -5,7 +5,7 @@
   const all = (query, root = document) => [...root.querySelectorAll(query)];
   const one = (query, root = document) => root.querySelector(query);
   const shown = () => new Set(all("[name=shown]:checked").map((box) => box.value));
-  const state = { part: "train" };
+  const state = { part: one("[name=part]:checked")?.value ?? "train" };
 
   // -- charts ------------------------------------------------------------------------------
 
@@ -15,16 +15,16 @@
   const plots = {
     curves(div) {
       const panel = Number(div.dataset.panel), score = data.scores[panel], words = say(score);
-      const training = state.part === "train";
+      const training = state.part === "train", target = data.targets[panel];
       const series = inPanel(panel).filter((g) => g[state.part]).map((g) => ({
         label: g.label, style: data.styles[g.label], x: g.rounds, y: g[state.part].mean, low: g[state.part].low, high: g[state.part].high,
-        mark: training && g.reached !== null ? g.rounds.indexOf(g.reached) : null,
+        mark: g.reached_on === state.part && g.reached !== null ? g.rounds.indexOf(g.reached) : null,
       }));
       charts.lines(div, series, {
         x: { title: "round", whole: true },
         // A model that has learned nothing yet can be so bad that nothing else would be seen.
         y: { title: `${training ? "training" : "test"} ${score}`, percent: score === "accuracy", floor: -1 },
-        rule: training ? data.targets[panel] : null,
+        rule: target && target.on === state.part ? target.score : null,
         say: (s, i) => `${words(s.y[i])} (${words(s.low[i])} to ${words(s.high[i])})`,
       });
     },

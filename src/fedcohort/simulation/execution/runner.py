@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fedcohort.errors import StudyError
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.content import with_content
 from fedcohort.simulation.devices import device_for
@@ -67,9 +68,26 @@ def prepare_study(
             checked.add(shape)
             materials.federation(config)
             materials.model(config)
+    _check_targets(study, materials)
     complete = with_content(study, materials)
     wanted = complete.only(parts).configs if parts else complete.configs
     return PreparedStudy(complete, wanted, materials, where)
+
+
+def _check_targets(study: Study, materials: Materials) -> None:
+    """Refuse to count rounds to a score on test samples that are not there."""
+    tested = {
+        config.dataset: config
+        for part in study.parts
+        if part.target is not None and part.target.on == "test"
+        for config in part.configs
+    }
+    for name, config in tested.items():
+        if not len(materials.dataset(config).y_test):
+            raise StudyError(
+                f"Rounds cannot be counted to a test score on {name!r}, which has no test samples:"
+                " count them to a training score."
+            )
 
 
 def run_study(

@@ -6,8 +6,6 @@ import pkgutil
 import warnings
 from typing import Protocol, cast
 
-from torch import nn
-
 from fedcohort.errors import FedcohortWarning
 from fedcohort.training import accelerators
 from fedcohort.training.batched import BATCHED
@@ -53,17 +51,10 @@ def choose_trainer(problem: LocalProblem, precision: str) -> Trainer:
     if problem.device.type == "cpu" or problem.traits.mixes:
         return PER_CLIENT
     if precision != "float32":
-        _warn_of_the_slow_path(problem.model)
+        name = type(problem.model).__name__
+        said = f"The model {name} trains in float32 and more slowly: no accelerator takes it."
+        warnings.warn(said, SlowPathWarning, stacklevel=2)
     return BATCHED
-
-
-def _warn_of_the_slow_path(model: nn.Module) -> None:
-    warnings.warn(
-        f"The model {type(model).__name__} trains in float32 and more slowly: no accelerator takes"
-        " it.",
-        SlowPathWarning,
-        stacklevel=3,
-    )
 
 
 @functools.cache

@@ -48,7 +48,7 @@ def test_another_compiler_or_processor_has_its_own_file(monkeypatch):
     command = compiler._compiler()
     before = compiler._key(command)
     assert compiler._key([*command, "-g"]) != before
-    monkeypatch.setattr(compiler, "processor", lambda: "another")
+    monkeypatch.setattr(compiler, "_processor", lambda: "another")
     assert compiler._key(command) != before
 
 

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -29,12 +30,13 @@ from fedcohort.training.accelerators.c_chain.code_cache import (
     kept_code,
     load_code,
 )
-from fedcohort.training.accelerators.c_chain.processor import processor
 
 _SOURCE = Path(__file__).with_name("chain.c")
 _FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread")
 # How compilers are asked for this processor's own instructions; some know only one, some neither.
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())
+# What tells processors apart in /proc/cpuinfo.
+_TELLING = ("vendor_id", "model name", "cpu family", "model\t", "stepping", "flags", "Features")
 # It takes two seconds on an idle machine.
 _SECONDS_TO_COMPILE = 60.0
 
@@ -75,8 +77,17 @@ def _compiler() -> list[str] | None:
 def _key(command: Sequence[str]) -> str:
     """Return what the compiled code depends on, hashed."""
     changed = os.stat(command[0]).st_mtime_ns
-    parts = (list(command), changed, _FLAGS, _NATIVE, processor(), _SOURCE.read_text())
+    parts = (list(command), changed, _FLAGS, _NATIVE, _processor(), _SOURCE.read_text())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """Describe the processor and what it can do: code that is made for one is wrong for another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return " ".join(sorted({line for line in lines if line.startswith(_TELLING)}))
 
 
 def _compile(command: Sequence[str]) -> bytes | None:

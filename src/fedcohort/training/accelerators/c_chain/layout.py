@@ -48,13 +48,7 @@ class CTask(ctypes.Structure):
 
 
 class MemoryLayout:
-    """The layout of one architecture, and the memory in which workers train it.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-        What `read_chain` returned for the model.
-    """
+    """The layout of one architecture, a chain of `layers`, and memory to train it in."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         _, values, _ = _lay_out(layers, samples=1)

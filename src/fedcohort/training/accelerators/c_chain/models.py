@@ -20,14 +20,9 @@ _NOTHING = LocalWork(None, 0.0)
 
 
 class CompiledModels:
-    """Trains and measures models one by one on each thread, in compiled code.
+    """Trains and measures models, chains of `layers`, one by one on each thread, in compiled code.
 
     A model's result does not depend on the number of threads, nor on which of them computed it.
-
-    Parameters
-    ----------
-    layers : tuple of Layer
-        What `read_chain` returned for the model.
     """
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:

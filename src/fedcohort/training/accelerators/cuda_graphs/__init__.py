@@ -5,6 +5,8 @@ out on parallel streams, is recorded as one CUDA graph and replayed. Cost follow
 samples: a slot whose client is done takes the next one.
 """
 
+import functools
+
 from fedcohort.training.batched import measure_batched
 from fedcohort.training.modules import named_state
 from fedcohort.training.problem import LocalProblem
@@ -32,4 +34,5 @@ def trainer(problem: LocalProblem, precision: str) -> Trainer:
     from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
 
     graphed = GraphedModels(problem.model, precision)
-    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure_batched)
+    measure = functools.partial(measure_batched, dtype=graphed.dtype)
+    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure)

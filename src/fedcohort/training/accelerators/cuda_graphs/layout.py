@@ -7,13 +7,7 @@ from fedcohort.training.problem import Parameters
 
 
 class FlatLayout:
-    """Where each parameter of a model stands in one row of numbers.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The architecture.
-    """
+    """Where each parameter of a model stands in one row of numbers."""
 
     def __init__(self, model: nn.Module) -> None:
         self.shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}

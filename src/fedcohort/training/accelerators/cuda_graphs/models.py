@@ -25,19 +25,15 @@ _Models = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
 
 class GraphedModels:
-    """Trains and evaluates many models of one architecture.
+    """Trains and evaluates many models of one architecture, which is on the device.
 
-    Parameters
-    ----------
-    model : nn.Module
-        The architecture, on the device.
-    precision : {"float32", "bfloat16"}
-        What is multiplied; master weights are float32 always.
+    What is multiplied is of `precision`, float32 or bfloat16, the type `dtype`; master weights are
+    float32 always.
     """
 
     def __init__(self, model: nn.Module, precision: str) -> None:
         self._layout = FlatLayout(model)
-        self._dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self._kept: _Program | None = None
 
     @torch.no_grad()
@@ -81,7 +77,7 @@ class GraphedModels:
         if known is None or known.work != work or len(known.slots) < slots or known.room < steps:
             # Twice the room: later rounds may have more to do.
             room = slots, 2 * steps
-            known = self._kept = _Program(problem, work, self._layout, self._dtype, room)
+            known = self._kept = _Program(problem, work, self._layout, self.dtype, room)
         return known
 
     @torch.no_grad()
@@ -93,10 +89,10 @@ class GraphedModels:
         samples, rows = len(data[1]), self._layout.flatten(stacked)
         scores, losses = [], []
         for r in range(len(rows)):
-            own = self._layout.views(rows[r].to(self._dtype))
+            own = self._layout.views(rows[r].to(self.dtype))
             judged, lost = [], []
             for x, y in zip(*(torch.split(d, _EVALUATED_AT_ONCE) for d in data), strict=True):
-                result = functional_call(model, own, (_as_input(x, self._dtype),))
+                result = functional_call(model, own, (_as_input(x, self.dtype),))
                 outputs = output_of(result).float()
                 judged.append(task.judge(outputs, y))
                 lost.append(task.losses(outputs, y).double().sum())

@@ -1,5 +1,6 @@
 """Chains of layers on an NVIDIA GPU: all client models at once, in Triton kernels of our own."""
 
+import functools
 import importlib.util
 
 import torch
@@ -28,4 +29,5 @@ def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001
     from fedcohort.training.accelerators.triton_chain.models import FusedModels
 
     fused = FusedModels(read_chain(problem.model, problem.input_shape), torch.bfloat16)
-    return Trainer("Triton chain", fused.train, fused.evaluate, measure_batched)
+    measure = functools.partial(measure_batched, dtype=torch.bfloat16)
+    return Trainer("Triton chain", fused.train, fused.evaluate, measure)

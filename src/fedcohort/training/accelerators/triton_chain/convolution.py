@@ -69,9 +69,7 @@ class ManyConvolutions:
         grid = (triton.cdiv(pixels, tile.m), space.models, self._tiles.columns // tile.n)
         kernels.conv_forward[grid](
             source,
-            batches.sample,
-            batches.step,
-            batches.count,
+            *batches.turn,
             self._weights.work,
             target,
             self._winner if space.training else target,
@@ -134,14 +132,9 @@ class ManyConvolutions:
         grid = (tiles.rows // tiles.update.k, space.models, tiles.columns // tiles.update.n)
         kernels.conv_update[grid](
             source,
-            batches.sample,
-            batches.step,
-            batches.count,
+            *batches.turn,
             self._dense,
-            weights.master,
-            weights.work,
-            weights.velocity,
-            weights.anchor,
+            *weights.buffers,
             batches.lr,
             work.momentum,
             work.proximal,

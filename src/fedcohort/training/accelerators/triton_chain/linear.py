@@ -101,18 +101,10 @@ class ManyLinears:
         tiles = triton.cdiv(layer.outputs, tile.n) * triton.cdiv(layer.inputs, tile.k)
         kernels.linear_update[(tiles, space.models)](
             source,
-            batches.sample,
-            batches.step,
-            batches.count,
+            *batches.turn,
             gradient,
-            weights.master,
-            weights.work,
-            weights.velocity,
-            weights.anchor,
-            None if bias is None else bias.master,
-            None if bias is None else bias.work,
-            None if bias is None else bias.velocity,
-            None if bias is None else bias.anchor,
+            *weights.buffers,
+            *((None,) * 4 if bias is None else bias.buffers),
             batches.lr,
             work.momentum,
             work.proximal,
@@ -142,9 +134,7 @@ class ManyLinears:
         tiles = triton.cdiv(space.batch, tile.m) * triton.cdiv(shape["N"], tile.n)
         kernels.linear[(tiles, space.models)](
             source,
-            batches.sample,
-            batches.step,
-            batches.count,
+            *batches.turn,
             self._weights.work,
             bias,
             mask,

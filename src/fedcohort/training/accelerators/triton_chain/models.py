@@ -31,14 +31,9 @@ _EVALUATED_AT_ONCE = 2048
 
 
 class FusedModels:
-    """Trains and evaluates many models of one architecture.
+    """Trains and evaluates many models of one architecture, a chain of `layers`.
 
-    Parameters
-    ----------
-    layers : tuple of Layer
-        From `read_chain`.
-    dtype : torch.dtype
-        What is multiplied: bfloat16 or float32. Master weights are float32 always.
+    What is multiplied is of `dtype`, bfloat16 or float32; master weights are float32 always.
     """
 
     def __init__(self, layers: tuple[Layer, ...], dtype: torch.dtype) -> None:

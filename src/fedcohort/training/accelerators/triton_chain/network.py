@@ -52,9 +52,7 @@ class Network:
         kernels.cross_entropy[(space.models,)](
             self._logits,
             batches.labels,
-            batches.sample,
-            batches.step,
-            batches.count,
+            *batches.turn,
             self._gradients[-1] if space.training else self._logits,
             self.loss,
             self.right,

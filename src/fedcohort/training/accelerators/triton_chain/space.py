@@ -68,6 +68,11 @@ class Batches:
     lr: Tensor
 
     @property
+    def turn(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What kernels need to find a model's samples."""
+        return self.sample, self.step, self.count
+
+    @property
     def shared(self) -> bool:
         """Whether all models see the same samples."""
         return self.sample.dim() == 1
@@ -101,6 +106,11 @@ class Weights:
         work = master if space.dtype == torch.float32 else space.zeros(*shape)
         velocity = torch.zeros_like(master) if space.momentum else None
         return cls(master, work, velocity, torch.zeros_like(master) if space.proximal else None)
+
+    @property
+    def buffers(self) -> tuple[Tensor | None, ...]:
+        """All of them, as kernels that descend are given them."""
+        return self.master, self.work, self.velocity, self.anchor
 
     @property
     def copied(self) -> bool:
