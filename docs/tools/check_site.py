@@ -1,12 +1,14 @@
 """Check the built site: ``python docs/tools/check_site.py build/site``.
 
 Every link inside leads to a page and an anchor that exist, no page loads anything from elsewhere,
-and every public name of the packages under API has its place there.
+the search knows every page but those that show a file, and every public name of the packages under
+API has its place there.
 """
 
 import ast
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -51,6 +53,7 @@ def complaints(site: Path, root: Path = ROOT) -> Iterator[str]:
         for link in page.loaded:
             if urlsplit(link).scheme in ("http", "https") or link.startswith("//"):
                 yield f"{path.relative_to(site)} loads {link} from elsewhere."
+    yield from _wrong_search(pages, site)
     anchors = {a for path, page in pages.items() if path.parent.name == "api" for a in page.anchors}
     for name in public_names(root):
         # A function may stand in a module of its own name, as `metrics.gemd` does.
@@ -74,6 +77,17 @@ def _wrong_link(link: str, path: Path, pages: dict[Path, _Page], site: Path) -> 
         yield f"{path.relative_to(site)} links to {link}, which does not exist."
     elif parts.fragment and target in pages and not _has(pages[target], parts.fragment):
         yield f"{path.relative_to(site)} links to {link}, which has no such anchor."
+
+
+def _wrong_search(pages: Iterable[Path], site: Path) -> Iterator[str]:
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    searched = {entry["location"].split("#")[0] for entry in index["docs"]}
+    for path in pages:
+        name = path.relative_to(site).as_posix()
+        if name.startswith("source/") and name in searched:
+            yield f"{name}, which only shows a file, is found by the search."
+        if not name.startswith("source/") and name not in searched:
+            yield f"{name} is not found by the search."
 
 
 def _has(page: _Page, fragment: str) -> bool:

@@ -21,6 +21,8 @@ MADE_TUTORIALS = ROOT / "build" / "tutorials"
 MADE_EXPLORER = ROOT / "build" / "explorer.html"
 EXPLORER_PLACE = '<div id="cohort-explorer"></div>'
 FROM_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+# A file that a page shows would stand before the pages that explain it.
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".md": "markdown", ".yml": "yaml"}
 
 # A link or an image, and no code: what stands between backquotes is left out first.
@@ -135,7 +137,7 @@ def _show(path: Path, files: Files, config: MkDocsConfig, shown: set[Path]) -> N
     else:
         language = LANGUAGES.get(path.suffix, "text")
         text = f"# {place}\n\n````{language}\n{path.read_text('utf-8')}````\n"
-    files.append(File.generated(config, uri, content=text))
+    files.append(File.generated(config, uri, content=NOT_SEARCHED + text))
 
 
 def _is_binary(path: Path) -> bool:

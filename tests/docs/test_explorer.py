@@ -51,18 +51,24 @@ def shown(page, view=0):
     return {name: card.locator(f".{name} b").text_content() for name in ("gemd", "score")}
 
 
+def test_it_begins_with_match_beside_fedavg(start):
+    page = start()
+    chosen = [page.get_by_label(name).input_value() for name in ("Selector", "Compared with")]
+    assert chosen == ["match", "fedavg"]
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_works_by_keyboard_and_asks_for_nothing(start, rounds, width):
     page = start(width)
     chooser = page.get_by_label("Selector")
     chooser.focus()
-    page.keyboard.type("match")
-    assert chooser.input_value() == "match"
+    page.keyboard.type("dp3s")
+    assert chooser.input_value() == "dp3s"
     # The page has keys of its own, as the site's theme does.
     assert page.evaluate("document.body.dataset.keys") is None
     page.get_by_role("slider").focus()
     page.keyboard.press("End")
-    last = rounds.loc["match", ROUNDS]
+    last = rounds.loc["dp3s", ROUNDS]
     assert shown(page) == {"gemd": f"{last.gemd:.2f}", "score": f"{100 * last.test_accuracy:.1f} %"}
     assert page.locator("[data-round]").text_content() == f"{ROUNDS} / {ROUNDS}"
     assert page.locator(".view").first.locator(".client.lit").count() == 10

@@ -1,5 +1,6 @@
 """The checker of the site finds what is wrong, and the pages name all modules that are public."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,14 @@ def site(tmp_path):
         '<a href="https://example.org">elsewhere</a><script src="a.js"></script>'
     )
     (tmp_path / "site/a.js").write_text("")
+    (tmp_path / "site/search").mkdir()
+    let_search_find(tmp_path / "site", "index.html", "index.html#more", "api/thing.html")
     return tmp_path / "site"
+
+
+def let_search_find(site, *locations):
+    index = {"docs": [{"location": location, "text": ""} for location in locations]}
+    (site / "search/search_index.json").write_text(json.dumps(index))
 
 
 def wrong(site):
@@ -50,6 +58,17 @@ def test_what_is_wrong_is_found(site, html, complaint):
     (found,) = wrong(site)
     assert found.startswith("index.html")
     assert complaint in found
+
+
+def test_the_search_knows_the_pages_and_not_the_files_that_they_show(site):
+    (site / "source").mkdir()
+    (site / "source/a.py.html").write_text("")
+    assert wrong(site) == []
+    let_search_find(site, "index.html#more", "source/a.py.html#a")
+    assert wrong(site) == [
+        "api/thing.html is not found by the search.",
+        "source/a.py.html, which only shows a file, is found by the search.",
+    ]
 
 
 def test_a_public_name_without_a_place_is_found(site):

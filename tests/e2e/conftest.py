@@ -30,11 +30,11 @@ def _warm_process():
 def warm_fedcohort(tmp_path, _warm_process):
     """Run the command in an empty folder, in a fork of a process that has imported it."""
 
-    def run(*arguments):
+    def run(*arguments, **environment):
         request = {
             "folder": str(tmp_path),
             "arguments": [str(argument) for argument in arguments],
-            "environment": dict(os.environ) | {"COLUMNS": "80"},
+            "environment": dict(os.environ) | {"COLUMNS": "80"} | environment,
         }
         _warm_process.stdin.write(json.dumps(request) + "\n")
         _warm_process.stdin.flush()

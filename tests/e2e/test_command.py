@@ -60,10 +60,10 @@ def test_run_prints_one_json_document(fedcohort):
         assert result["seconds_per_round"] > 0
 
 
-def test_a_run_gives_the_same_numbers_alone_and_beside_others(fedcohort):
+def test_a_run_gives_the_same_numbers_alone_and_beside_others(warm_fedcohort):
     options = ("run", *SMALL, "--rounds", "4", "--json", "--selector", "dp3s", "--seeds", "3")
-    alone = json.loads(fedcohort(*options, "--out", "alone").stdout)["results"][0]
-    both = fedcohort(*options, "--selector", "fedavg", "--out", "both")
+    alone = json.loads(warm_fedcohort(*options, "--out", "alone").stdout)["results"][0]
+    both = warm_fedcohort(*options, "--selector", "fedavg", "--out", "both")
     beside = json.loads(both.stdout)["results"][0]
     assert beside["gemd"] == alone["gemd"]
     assert beside["train_accuracy"] == pytest.approx(alone["train_accuracy"], abs=1e-3)
@@ -229,38 +229,38 @@ def _tables(fedcohort, tmp_path):
         return list(csv.DictReader(file))
 
 
-def test_data_that_were_replaced_are_trained_on_anew(fedcohort, tmp_path):
+def test_data_that_were_replaced_are_trained_on_anew(warm_fedcohort, tmp_path):
     options = ("--dataset", "my.npz", "--cohort", "2")
     _npz(tmp_path / "my.npz", x=np.eye(6))
-    first, _ = _one_run(fedcohort, *options)
-    again, known = _one_run(fedcohort, *options)
+    first, _ = _one_run(warm_fedcohort, *options)
+    again, known = _one_run(warm_fedcohort, *options)
     assert known
     assert again["train_accuracy"] == first["train_accuracy"]
     _npz(tmp_path / "my.npz", x=np.eye(6), y=[0, 0, 1, 2, 1, 0])
-    other, known = _one_run(fedcohort, *options)
+    other, known = _one_run(warm_fedcohort, *options)
     assert not known
     assert other["train_accuracy"] != first["train_accuracy"]
-    shown = _tables(fedcohort, tmp_path)
+    shown = _tables(warm_fedcohort, tmp_path)
     assert [(row["skew"], row["clients"]) for row in shown] == [("natural", "3")] * 2
     assert len({row["content"] for row in shown}) == 2
-    page = fedcohort("report", "same")
+    page = warm_fedcohort("report", "same")
     assert page.returncode == 0, page.stderr
     text = (tmp_path / "same" / "report.html").read_text()
     assert all(f"my.npz, its own clients, content {row['content'][:6]}" in text for row in shown)
 
 
-def test_a_model_that_was_replaced_is_trained_anew(fedcohort, tmp_path):
+def test_a_model_that_was_replaced_is_trained_anew(warm_fedcohort, tmp_path):
     model = "from torch import nn\n\ndef make(shape, classes):\n    return nn.Sequential({})\n"
     layers = "nn.Flatten(), nn.Linear(64, 4), nn.{}(), nn.Linear(4, classes)"
     options = (*SMALL, "--model", "mymodel:make")
     found = []
     for activation in ("ReLU", "ReLU", "Sigmoid"):
         (tmp_path / "mymodel.py").write_text(model.format(layers.format(activation)))
-        found.append(_one_run(lambda *a: fedcohort(*a, PYTHONPATH=_path(tmp_path)), *options))
+        found.append(_one_run(lambda *a: warm_fedcohort(*a, PYTHONPATH=_path(tmp_path)), *options))
     assert [known for _, known in found] == [False, True, False]
     assert found[0][0]["train_accuracy"] == found[1][0]["train_accuracy"]
     assert found[0][0]["train_accuracy"] != found[2][0]["train_accuracy"]
-    assert len(_tables(fedcohort, tmp_path)) == 2
+    assert len(_tables(warm_fedcohort, tmp_path)) == 2
 
 
 def _path(folder):
@@ -268,7 +268,7 @@ def _path(folder):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "corrupt"])
-def test_a_damaged_data_file_is_refused_by_name(fedcohort, tmp_path, mnist, damage):  # noqa: ARG001
+def test_a_damaged_data_file_is_refused_by_name(warm_fedcohort, tmp_path, mnist, damage):  # noqa: ARG001
     source = os.path.join(os.environ["FEDCOHORT_DATA"], "mnist")
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
@@ -277,13 +277,13 @@ def test_a_damaged_data_file_is_refused_by_name(fedcohort, tmp_path, mnist, dama
         if name.startswith("train-images"):
             content = content[: len(content) // 2] if damage == "truncated" else gzip.compress(b"x")
         (folder / name).write_bytes(content)
-    done = fedcohort("run", "--dataset", "mnist", FEDCOHORT_DATA=str(tmp_path / "data"))
+    done = warm_fedcohort("run", "--dataset", "mnist", FEDCOHORT_DATA=str(tmp_path / "data"))
     assert done.returncode == 2
     assert re.fullmatch(r"Error: [^\n]*train-images-idx3-ubyte\.gz[^\n]*\n", done.stderr)
 
 
-def test_figures_are_drawn_and_the_missing_ones_named(fedcohort, figures, tmp_path):
-    fedcohort("run", *SMALL, "--rounds", "2", "--seeds", "0..1", "--out", "runs")
+def test_figures_are_drawn_and_the_missing_ones_named(warm_fedcohort, figures, tmp_path):
+    warm_fedcohort("run", *SMALL, "--rounds", "2", "--seeds", "0..1", "--out", "runs")
     done = figures("runs", "-o", "drawn")
     assert done.returncode == 0, done.stderr
     names = {Path(line).name for line in done.stdout.splitlines()}

@@ -20,6 +20,13 @@ else:
 
     from fedcohort.flower import enrolment, grids, mailbox, rounds, strategy
 
+    @pytest.fixture(scope="module")
+    def one_thread() -> Iterator[None]:
+        """Let processes that a test starts compute in one thread each: they share few cores."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OMP_NUM_THREADS", "1")
+            yield
+
     @pytest.fixture
     def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         fake = Clock()

@@ -70,7 +70,7 @@ def check(app: str, found: dict[str, Any], folder: pathlib.Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def simulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def simulation(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001
     pytest.importorskip("ray")
     with loopback.Federation(tmp_path_factory.mktemp("simulation")) as federation:
         federation.start_superlink("--simulation")
@@ -86,7 +86,7 @@ def test_in_simulation(simulation: Any, app: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def deployment(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001
     with loopback.Federation(tmp_path_factory.mktemp("deployment")) as federation:
         federation.start_superlink()
         federation.start_supernodes(

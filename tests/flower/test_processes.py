@@ -77,6 +77,7 @@ def processes_that_know(folder: pathlib.Path) -> list[str]:
     return found
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_federation_of_processes_survives_a_kill_and_takes_a_late_client(
     tmp_path: pathlib.Path,
 ) -> None:

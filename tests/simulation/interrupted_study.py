@@ -5,15 +5,14 @@
 A moment is a call inside fedcohort's simulation, NumPy's file writing or zipfile, counted from the
 process's beginning: KILLS of them are drawn, and at each a process sends itself SIGKILL. Prints how
 many processes died of it, and what share of an undisturbed study's moments the last one still had
-to do. Processes are forked, so that PyTorch is imported once.
+to do. Processes are forked from the one that did the undisturbed study, so that all that is loaded
+or compiled on first use is there.
 """
 
 import os
 import signal
 import sys
 from pathlib import Path
-
-import torch._dynamo  # noqa: F401 (counting a model's operations would import it in every process)
 
 from fedcohort.federation import load_dataset
 from fedcohort.randomness import generator
@@ -50,16 +49,21 @@ def do(study, folder):
         assert run_study(prepared, store)
 
 
-def attempt(study, folder, fatal):
+def count(study, folder, fatal=None):
+    """Do the study, up to a fatal moment if there is one; return how many moments it had."""
+    moments = Moments(fatal)
+    sys.setprofile(moments)
+    do(study, folder)
+    sys.setprofile(None)
+    return moments.seen
+
+
+def attempt(study, folder, fatal=None):
     """Do the study in another process; return its exit status and how many moments it had."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        moments = Moments(fatal)
-        sys.setprofile(moments)
-        do(study, folder)
-        sys.setprofile(None)
-        os.write(writer, str(moments.seen).encode())
+        os.write(writer, str(count(study, folder, fatal)).encode())
         os._exit(0)
     os.close(writer)
     _, status = os.waitpid(child, 0)
@@ -73,15 +77,14 @@ def main(file, folder, kills, seed):
     group_training._SAVING_SHARE = 0
     study = read_study(file)
     load_dataset(study.configs[0].dataset)
-    status, moments = attempt(study, Path(folder) / "undisturbed", None)
-    assert status == 0
+    moments = count(study, Path(folder) / "undisturbed")
     rng = generator(int(seed), "moments of death")
     died = 0
     # Late enough to get beyond the preparations, early enough that something is always left.
     for fatal in rng.integers(1, 3 * moments // (2 * int(kills)), size=int(kills)):
         status, _ = attempt(study, Path(folder) / "killed", int(fatal))
         died += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    status, left = attempt(study, Path(folder) / "killed", None)
+    status, left = attempt(study, Path(folder) / "killed")
     assert status == 0
     sys.stdout.write(f"{died} {left / moments}")
 

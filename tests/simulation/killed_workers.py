@@ -6,7 +6,8 @@ A moment is a call inside fedcohort's simulation, NumPy's file writing or zipfil
 worker's beginning: at a drawn one it sends itself SIGKILL. The command is given again until KILLS
 workers have died so, and then once more without deaths; every fifth time the command itself dies
 too. Writes an undisturbed study of one process beside it. Prints how many died, and which share of
-the rounds was saved before the last command. Processes are forked: PyTorch is imported once.
+the rounds was saved before the last command. Processes are forked from the one that did the
+undisturbed study, so that all that is loaded or compiled on first use is there.
 """
 
 import contextlib
@@ -17,8 +18,6 @@ import sqlite3
 import sys
 import warnings
 from pathlib import Path
-
-import torch._dynamo  # noqa: F401 (counting a model's operations would import it in every process)
 
 from fedcohort.errors import WorkerError
 from fedcohort.federation import load_dataset
@@ -51,21 +50,25 @@ class Moments:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def command(study, folder, executor, fatal, died, counted=None):
-    """Do in another process what ``fedcohort study run`` does; return whether it finished."""
+def do(study, folder, executor, fatal, died):
+    """Do what ``fedcohort study run`` does; return whether it finished, and its moments."""
+    moments = Moments(fatal, died)
+    sys.setprofile(moments)
+    try:
+        with Store(folder) as store:
+            finished = run_study(prepare_study(study, device="cpu"), store, executor)
+    except WorkerError:
+        finished = False
+    finally:
+        sys.setprofile(None)
+    return finished, moments.seen
+
+
+def command(*given):
+    """Do it in another process; return whether it finished."""
     child = os.fork()
     if child == 0:
-        moments = Moments(fatal, died)
-        sys.setprofile(moments)
-        try:
-            with Store(folder) as store:
-                finished = run_study(prepare_study(study, device="cpu"), store, executor)
-        except WorkerError:
-            finished = False
-        finally:
-            sys.setprofile(None)
-        if counted:
-            counted.write_text(str(moments.seen))
+        finished, _ = do(*given)
         os._exit(0 if finished else 3)
     _, status = os.waitpid(child, 0)
     return status == 0
@@ -106,10 +109,9 @@ def main(file, folder, kills, seed):
     folder, study = Path(folder), read_study(file)
     load_dataset(study.configs[0].dataset)
     graves = os.open(folder / "died", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    counted = folder / "moments"
     here = in_this_process.here
-    assert command(study, folder / "undisturbed", here, NEVER, graves, counted)
-    moments = int(counted.read_text())
+    finished, moments = do(study, folder / "undisturbed", here, NEVER, graves)
+    assert finished
     rng = generator(int(seed), "moments of death")
     attempt = 0
     while os.fstat(graves).st_size < int(kills):

@@ -1,6 +1,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import torch
 
 from fedcohort.federation import load_dataset
@@ -25,16 +26,34 @@ def test_groups_hold_whole_seeds_and_keep_within_the_limits():
     assert packer(Materials(), CPU)(runs) == packs
 
 
-def test_large_states_make_small_groups():
-    big = RunConfig(clients=1000, cohort=10, dataset="digits", model="cnn", selector="clustered")
-    images = np.zeros((2000, 1, 28, 28), np.float32)
-    dataset = dataclasses.replace(
+def images():
+    """2000 images of 28 by 28 pixels, all alike, and none to test on."""
+    zeros = np.zeros((2000, 1, 28, 28), np.float32)
+    return dataclasses.replace(
         load_dataset("digits"),
-        x_train=images,
+        x_train=zeros,
         y_train=np.arange(2000) % 10,
-        x_test=images[:0],
+        x_test=zeros[:0],
         y_test=np.zeros(0, np.int64),
     )
-    pack = packer(Materials({"digits": dataset}), CPU)
+
+
+def test_large_states_make_small_groups():
+    big = RunConfig(clients=1000, cohort=10, dataset="digits", model="cnn", selector="clustered")
+    pack = packer(Materials({"digits": images()}), CPU)
     packs = pack([dataclasses.replace(big, seed=s) for s in range(3)])
     assert [len(pack.configs) for pack in packs] == [1, 1, 1]
+
+
+def test_the_cost_follows_the_model_and_the_steps():
+    pack = packer(Materials({"digits": images()}), CPU)
+
+    def cost(**settings):
+        run = RunConfig(dataset="digits", clients=20, cohort=5, eval_samples=1, **settings)
+        (found,) = pack([run])
+        return found.cost
+
+    assert 10 * cost(model="mlp") < cost(model="cnn") < cost(model="resnet8") / 3
+    assert cost(model="cnn", epochs=4) == pytest.approx(4 * cost(model="cnn"), rel=0.01)
+    # A step reads and writes a whole model, however few samples it has.
+    assert cost(model="mlp", batch_size=1) > 10 * cost(model="mlp", batch_size=100)

@@ -60,9 +60,10 @@ def status_of(store: Store) -> dict[str, Any]:
         names = values.pop("groups")
         own = [group for group in groups if group.name in names]
         values["left"] = part.runs - part.done - part.running
-        values["seconds_left"] = seconds_left(own, sum(bool(group.holder) for group in own))
+        workers = sum(bool(group.holder) for group in own)
+        # Runs that are named here but planned elsewhere have no time that could be told.
+        values["seconds_left"] = seconds_left(own, workers, groups) if own else None
         parts.append(values)
-    # Runs that are named here but planned elsewhere have no time that could be told.
     known = all(part["left"] == 0 or part["seconds_left"] is not None for part in parts)
     return {
         "finished": all(part["done"] == part["runs"] for part in parts),

@@ -32,6 +32,8 @@ class Chunk:
     ----------
     records : dict of RoundRecord lists
         By run.
+    seconds : float
+        What they took, without what starting took; 0 as long as that cannot be told apart.
     states : list of (round, arrays)
         Where each run stands afterwards; empty when the group is finished.
     models : dict of dict of arrays
@@ -41,6 +43,7 @@ class Chunk:
     """
 
     records: dict[str, list[RoundRecord]]
+    seconds: float
     states: list[RunState]
     models: dict[str, dict[str, NDArray[np.float32]]]
     scores: dict[str, list[FinalScore]]
@@ -53,6 +56,9 @@ class GroupTraining:
         self._lockstep = Lockstep(claim.configs, materials, device)
         if claim.states:
             self._lockstep.resume(claim.states)
+        # Rounds that are not in any chunk's seconds yet.
+        self._untimed = 0
+        self._started = False
 
     def entries(self) -> list[Entry]:
         """Return what the store keeps about each run besides its rounds."""
@@ -73,21 +79,39 @@ class GroupTraining:
         """
         lockstep = self._lockstep
         until = time.monotonic() + seconds
+        ends: list[float] = []
         keys = [config.key for config in lockstep.configs]
         records: dict[str, list[RoundRecord]] = {key: [] for key in keys}
         if lockstep.round == 0:
             _add(records, lockstep.start())
+        began = time.monotonic()
         while True:
             _add(records, lockstep.advance())
+            ends.append(time.monotonic())
             heard(lockstep.round)
             # Asked even when the time is over: a wish to stop may be counting rounds.
             stopping = stop()
             if lockstep.round == lockstep.configs[0].rounds:
                 models = {key: lockstep.models(r) for r, key in enumerate(keys)}
                 scores = {key: lockstep.final_scores(r) for r, key in enumerate(keys)}
-                return Chunk(records, [], models, scores)
+                return Chunk(records, self._seconds(began, ends), [], models, scores)
             if stopping or time.monotonic() > until:
-                return Chunk(records, lockstep.states(), {}, {})
+                return Chunk(records, self._seconds(began, ends), lockstep.states(), {}, {})
+
+    def _seconds(self, began: float, ends: Sequence[float]) -> float:
+        """Return what rounds took that ended at these times.
+
+        The first round after a start also loads, compiles and captures, often for longer than a
+        hundred others train: it is counted like those that follow it, when there are some.
+        """
+        first, self._started = not self._started, True
+        self._untimed += len(ends)
+        timed = len(ends) - first
+        if not timed:
+            return 0.0
+        pace = (ends[-1] - (ends[0] if first else began)) / timed
+        rounds, self._untimed = self._untimed, 0
+        return pace * rounds
 
 
 def _add(records: dict[str, list[RoundRecord]], news: Sequence[RoundRecord]) -> None:

@@ -30,11 +30,11 @@ class GroupState:
     shape : str
         Groups of one shape train the same model on the same data with the same schedule.
     cost : float
-        Work of one round.
+        Work of one round, in units that are comparable between groups.
     round, live : int
         Rounds that are saved, and those that are done.
     seconds : float
-        Time the saved rounds took.
+        Time the saved rounds took, without what starting took.
     holder : str
         Who works on it, as ``host:pid``; empty if nobody does.
     """

@@ -37,24 +37,30 @@ def progress_of(groups: Iterable[GroupState], note: str = "", workers: int = 1) 
     )
 
 
-def seconds_left(groups: Sequence[GroupState], workers: int = 1) -> float | None:
-    """Return how long the rest of these groups will take; None until a round was saved.
+def seconds_left(
+    groups: Sequence[GroupState],
+    workers: int = 1,
+    timed: Iterable[GroupState] | None = None,
+) -> float | None:
+    """Return how long the rest of these groups will take; None until some rounds were timed.
 
-    The time a unit of cost took, of groups of the same shape where there are some, of all others
-    where not; `workers` groups at a time, but never less than the longest one needs.
+    The time a unit of cost took in `timed` (these groups by default), of groups of the same shape
+    where there are some, of all others where not; `workers` groups at a time, but never less than
+    the longest one needs.
     """
     spent: dict[str, float] = {}
     work: dict[str, float] = {}
-    for group in groups:
-        spent[group.shape] = spent.get(group.shape, 0.0) + group.seconds
-        work[group.shape] = work.get(group.shape, 0.0) + group.cost * group.round
+    for group in groups if timed is None else timed:
+        if group.seconds:
+            spent[group.shape] = spent.get(group.shape, 0.0) + group.seconds
+            work[group.shape] = work.get(group.shape, 0.0) + group.cost * group.round
     if not sum(work.values()):
         return None
     overall = sum(spent.values()) / sum(work.values())
     rest = [
         (group.rounds - group.live)
         * group.cost
-        * (spent[group.shape] / work[group.shape] if work[group.shape] else overall)
+        * (spent[group.shape] / work[group.shape] if group.shape in work else overall)
         for group in groups
     ]
     return max(sum(rest) / max(workers, 1), *rest, 0.0)

@@ -22,7 +22,7 @@ function cohortExplorer(root, data, changed = () => {}) {
   function build() {
     const here = viewsOf(state.panel);
     const labels = here.map(labelOf);
-    const first = labels.includes("dp3s") ? "dp3s" : labels.find((label) => label !== "fedavg") ?? labels[0];
+    const first = ["match", "dp3s"].find((name) => labels.includes(name)) ?? labels.find((label) => label !== "fedavg") ?? labels[0];
     const second = labels.includes("fedavg") ? "fedavg" : labels.find((label) => label !== first);
     state.selectors = [...new Set([first, second])].filter((label) => label !== undefined);
     if (here.length) slider.max = Math.max(...here.map((v) => v.cohorts.length));

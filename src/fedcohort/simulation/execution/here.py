@@ -74,7 +74,7 @@ class _Worker:
 
     def _train(self, claim: Claim) -> None:
         """Train one group, to its end or until it is time to stop."""
-        since = began = time.monotonic()
+        began = time.monotonic()
         training = GroupTraining(claim, self._work.materials, self._device)
         self._claims.begin(claim, training.entries())
         self._preparing = time.monotonic() - began
@@ -84,9 +84,8 @@ class _Worker:
                 pause, heard=self._listener(claim), stop=lambda: self._must_stop(self._round)
             )
             began = time.monotonic()
-            save_chunk(self._work, self._claims, claim, chunk, began - since, self._log)
-            since = time.monotonic()
-            self._saving = since - began
+            save_chunk(self._work, self._claims, claim, chunk, self._log)
+            self._saving = time.monotonic() - began
             pause = pause_after(self._saving)
             if not chunk.states or self._stopping:
                 return

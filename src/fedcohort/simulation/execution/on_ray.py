@@ -55,11 +55,10 @@ class _Actor:
 
 @dataclasses.dataclass(frozen=True)
 class _Remote:
-    """A group in training somewhere, whether it was entered, and when its present rounds began."""
+    """A group in training somewhere, and whether it was entered."""
 
     claim: Claim
     actor: Any
-    since: float
     entered: bool = False
 
 
@@ -132,7 +131,7 @@ class _Cluster:
                     if (claim := claims.claim(work.names)) is None:
                         break
                     actor = start(claim)
-                    busy[actor.entries.remote()] = _Remote(claim, actor, time.monotonic())
+                    busy[actor.entries.remote()] = _Remote(claim, actor)
                 groups = claims.groups(work.names)
                 work.report(progress_of(groups, _note(len(busy), there), len(busy)))
                 if all(group.done for group in groups):
@@ -175,7 +174,7 @@ class _Cluster:
         if pause is None:
             self._let_go(task)
         else:
-            following = dataclasses.replace(task, since=time.monotonic(), entered=True)
+            following = dataclasses.replace(task, entered=True)
             self._busy[task.actor.advance.remote(pause)] = following
 
     def _let_go(self, task: _Remote) -> None:
@@ -207,7 +206,7 @@ class _Cluster:
             self._claims.begin(task.claim, result)
             return None if self._stopping else SECONDS_BETWEEN_SAVES
         began = time.monotonic()
-        save_chunk(self._work, self._claims, task.claim, result, began - task.since, self._log)
+        save_chunk(self._work, self._claims, task.claim, result, self._log)
         self._losses.pop(task.claim.group, None)
         self._claims.reached(task.claim, next(iter(result.records.values()))[-1].round)
         if self._stopping or not result.states:

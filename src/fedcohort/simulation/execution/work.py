@@ -60,13 +60,11 @@ class Executor(Protocol):
         ...
 
 
-def save_chunk(
-    work: Work, claims: Claims, claim: Claim, chunk: Chunk, seconds: float, log: Log
-) -> None:
+def save_chunk(work: Work, claims: Claims, claim: Claim, chunk: Chunk, log: Log) -> None:
     """Save what came of some rounds of a group, and log it."""
     if work.keep_models:
         keep_models(claims.store.folder, chunk.models)
-    claims.save(claim, chunk.records, chunk.states, seconds, chunk.scores)
+    claims.save(claim, chunk.records, chunk.states, chunk.seconds, chunk.scores)
     score = score_of(claims.store.facts(claim.configs[0].key))
     for config in claim.configs:
         log(config, chunk.records[config.key], score)

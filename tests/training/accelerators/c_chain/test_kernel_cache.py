@@ -23,6 +23,13 @@ pytestmark = pytest.mark.skipif(kernels() is None, reason="needs a C compiler (c
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
+@pytest.fixture(autouse=True)
+def quickly_compiled(monkeypatch):
+    """Without optimisation, which takes most of the time: code is kept here, not used."""
+    flags = [flag for flag in compiler._FLAGS if flag != "-O3"]
+    monkeypatch.setattr(compiler, "_FLAGS", flags)
+
+
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache with code in it."""
