@@ -265,7 +265,7 @@ def predicted_gain(spread: float, left: float) -> float | None:
     Examples
     --------
     >>> round(predicted_gain(0.1, 0.2), 2)
-    1.84
+    1.71
     """
     if spread > _LARGEST_SPREAD:
         return None
