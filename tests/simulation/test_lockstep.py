@@ -1,6 +1,7 @@
 """The round loop against a text-book loop, alone, batched, resumed and disturbed."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -275,3 +276,20 @@ def test_a_users_file_is_trained_on(tmp_path):
         last = store.records(stored.key)[-1]
     assert last.train_score > 0.9
     assert last.test_score is None
+
+
+def test_selectors_have_heard_of_a_round_when_it_is_over():
+    class Late:
+        """Computes nothing before it is asked for the result."""
+
+        def submit(self, function, *arguments):
+            return SimpleNamespace(result=lambda: function(*arguments))
+
+    lockstep = lockstep_of(RunConfig(clients=20, cohort=4, rounds=3, selector="clustered"))
+    lockstep._threads = Late()
+    chosen = set()
+    for _ in range(2):
+        (record,) = lockstep.advance()
+        chosen.update(record.cohort)
+        selector = lockstep._members[0].selector
+        assert set(np.flatnonzero(selector._known())) == chosen

@@ -69,7 +69,7 @@ def asked_and_lost(config: RunConfig, clients: int) -> tuple[int, float]:
 def assign(member: Member, round_: int, answer: Answer) -> Assignment:
     """Let a run's selector ask and choose, and see who answers in time."""
     began = time.perf_counter()
-    config, selector, traffic = member.config, member.listening(), member.traffic
+    config, selector, traffic = member.config, member.selector, member.traffic
     clients = len(member.federation)
     there = member.availability.of(config.seed, round_, clients)
     present = clients if there is None else len(there)

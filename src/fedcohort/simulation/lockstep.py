@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -212,7 +212,7 @@ class Lockstep:
             if self._own is not None:
                 kept = self._own.state(member)
                 state |= {f"own.{name}": values for name, values in kept.items()}
-            known = member.listening().state()
+            known = member.selector.state()
             found.append((self.round, state | {f"selector.{n}": v for n, v in known.items()}))
         return found
 
@@ -284,12 +284,13 @@ class Lockstep:
             self._look_ahead()
         facts = [self._known(*known) for known in zip(self._members, assignments, strict=True)]
         outcomes: list[Outcome] = []
+        hearing: list[Future[None]] = []
         for part, landing in zip(self._parts, landings, strict=True):
-            outcomes += self._observe(part, assignments[part.start : part.stop], landing)
+            outcomes += self._observe(part, assignments[part.start : part.stop], landing, hearing)
         scores = fetch(evaluations) if scored else [{} for _ in self._members]
-        if last:
-            for member in self._members:
-                member.listening()
+        # Not left for later: outside of a round, products may be split over threads, in other sums.
+        for heard in hearing:
+            heard.result()
         seconds = (time.perf_counter() - began) / len(self._members)
         return [
             RoundRecord(
@@ -414,9 +415,16 @@ class Lockstep:
         return torch.cat(moved, dim=1)
 
     def _observe(
-        self, part: range, assignments: Sequence[Assignment], landing: Landing | None
+        self,
+        part: range,
+        assignments: Sequence[Assignment],
+        landing: Landing | None,
+        hearing: list[Future[None]],
     ) -> list[Outcome]:
-        """Wait for some runs' training, and tell their selectors what came of it."""
+        """Wait for some runs' training, and tell their selectors what came of it.
+
+        Those that compare updates, which takes long, are put into `hearing` until they are done.
+        """
         if landing is not None:
             landing.wait()
         outcomes: list[Outcome] = []
@@ -440,9 +448,8 @@ class Lockstep:
             )
             member = self._members[r]
             if landing is not None and r in landing.updates:
-                # Comparing whole updates takes long: meanwhile, other runs go on.
                 updates = landing.updates[r]
-                member.hearing = self._threads.submit(member.hear, outcome, updates, mask)
+                hearing.append(self._threads.submit(member.hear, outcome, updates, mask))
             else:
                 member.selector.observe(outcome)
             outcomes.append(outcome)

@@ -1,7 +1,6 @@
 """One run's place in a lockstep group: its clients, its selector, and what they send."""
 
 import dataclasses
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,6 @@ class Member:
         Where the samples of its clients begin in the pool of sample indices.
     profiles : float32 [C, Q], optional
         What its clients sent, if its selector needs it.
-    hearing : Future, optional
-        Done when the selector has heard what came of the last round.
     """
 
     place: int
@@ -58,7 +55,6 @@ class Member:
     availability: Availability
     profiles: NDArray[np.float32] | None
     model_bytes: int
-    hearing: Future[None] | None = None
 
     def __post_init__(self) -> None:
         counts = self.federation.label_counts.sum(0)
@@ -85,10 +81,3 @@ class Member:
             updates[torch.from_numpy(mask)] = known
         told: Any = updates if stay_on_device(self.selector) else updates.numpy()
         self.selector.observe(dataclasses.replace(outcome, updates=told))
-
-    def listening(self) -> Selector:
-        """Return the selector once it has heard what came of the last round."""
-        if self.hearing is not None:
-            self.hearing.result()
-            self.hearing = None
-        return self.selector

@@ -111,13 +111,9 @@ def _split(
 def _turn(config: RunConfig) -> int:
     """Return when in a round a run's selector should have its turn.
 
-    Those that ask clients come first, while the device is not yet busy with others' training; those
-    that compare updates come last, and can do so while the others begin the next round.
+    Those that ask clients come first, while the device is not yet busy with others' training.
     """
-    selector = config.make_selector()
-    if Need.UPDATE in selector.needs:
-        return 2
-    return 0 if selector.asks else 1
+    return 0 if config.make_selector().asks else 1
 
 
 def _cost(config: RunConfig, dataset: Dataset, sizes: _Sizes) -> float:
