@@ -59,7 +59,7 @@ def correlations(selector: str, seed: int) -> list[float]:
     for round_ in range(1, max(ROUNDS) + 1):
         lockstep.advance()
         if round_ in ROUNDS:
-            rule = lockstep._members[0].listening()
+            rule = lockstep._members[0].selector
             assert isinstance(rule, HiCS)
             biases = rule._biases(np.arange(len(true)))
             entropies = entropy_of(biases, rule.temperature or temperature_for(biases))

@@ -168,7 +168,7 @@ def test_afl_hears_the_loss_of_the_received_model_and_fedsae_that_of_the_new_one
             if selector == "afl":
                 expected[cohort] = before[cohort]
                 assert record.bytes_up == 5 * (model_bytes + 4) + (20 * 4 if round_ == 0 else 0)
-            known = lockstep._members[0].listening().state()["client.loss"]
+            known = lockstep._members[0].selector.state()["client.loss"]
             assert np.allclose(known, expected, rtol=1e-4), (selector, round_)
             if selector == "fedsae":
                 # Heard when the next round begins.

@@ -15,14 +15,14 @@ CPU = torch.device("cpu")
 def test_groups_hold_whole_seeds_and_keep_within_the_limits():
     runs = [
         RunConfig(clients=10, cohort=3, rounds=50, selector=selector, seed=seed)
-        for selector in ("dp3s", "fedavg", "clustered")
+        for selector in ("dp3s", "fedavg", "pow-d")
         for seed in range(20)
     ]
     packs = packer(Materials(), CPU)(runs)
     assert [len(pack.configs) for pack in packs] == [32, 28]
     assert sorted(c.seed for c in packs[0].configs) == [s // 3 for s in range(32)]
-    # Selectors that compare updates come last.
-    assert [c.selector == "clustered" for c in packs[0].configs] == [False] * 22 + [True] * 10
+    # Selectors that ask come first.
+    assert [c.selector == "pow-d" for c in packs[0].configs] == [True] * 10 + [False] * 22
     assert packer(Materials(), CPU)(runs) == packs
 
 
