@@ -119,11 +119,14 @@ def against_peers(quick):
     seconds, cohorts, state = ours(ROUNDS, materials, 3 if quick else 8)
     task = task_of(ROUNDS, materials, cohorts)
     found = ours_again(with_peers(task, (seconds, state), pfl=True), ROUNDS, materials)
-    found = compared("ResNet-8, 10 × 100 images 3×32×32, B=50, whole rounds", task, found)
-    ratios = [value for name, value in found.items() if name.startswith("over_")]
-    return {f"resnet8_round_{n}": v for n, v in found.items()} | {
-        "resnet8_over_fastest": min(ratios)
-    }
+    title = "ResNet-8, 10 × 100 images 3×32×32, B=50, whole rounds"
+    timed = compared(title, task, found)
+    rows = [
+        [name, f"{1e3 * timed[f'{name}_s']:.0f}", f"{timed.get(f'over_{name}', 1.0):.2f} ×"]
+        for name in found
+    ]
+    table(title, ["", "ms a round", "× ours"], rows)
+    return {f"resnet8_round_{name}": value for name, value in timed.items()}
 
 
 def images(tested):
