@@ -42,6 +42,12 @@ def test_rounds_are_a_frame_with_a_row_per_run_and_round(results):
     assert rounds[rounds["round"] > 0].gemd.notna().all()
 
 
+def test_a_target_that_nobody_reaches_is_unknown_and_not_left_out(results):
+    summary = results.summary(target=1.0)
+    assert summary.rounds_to_target.isna().all()
+    assert "time_to_target" not in summary
+
+
 def test_the_summary_has_a_row_per_selector(results):
     summary = results.summary(target=0.1)
     assert list(summary.index) == ["match", "fedavg"]

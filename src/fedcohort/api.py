@@ -239,7 +239,10 @@ class Results:
             found = summarise(store, goal, self._configs)
         scores = tuple(dict.fromkeys(summary.score for summary in found))
         rows = ({"selector": summary.label, **summary_row(summary, scores)} for summary in found)
-        return pd.DataFrame(rows).dropna(axis="columns", how="all").set_index("selector")
+        table = pd.DataFrame(rows).set_index("selector")
+        # What does not apply is left out; a target that nobody reached does.
+        unknown = table.columns[table.isna().all()].difference(["rounds_to_target"])
+        return table.drop(columns=unknown)
 
     def plot(self, score: str | None = None, ax: Axes | None = None) -> Axes:
         """Draw the mean of a score over the seeds, one line per selector, with its range.
