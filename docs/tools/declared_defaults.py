@@ -11,7 +11,7 @@ import griffe
 DECLARE = ("parameter", "setting")
 
 
-class DeclaredDefaults(griffe.Extension):  # type: ignore[misc]
+class DeclaredDefaults(griffe.Extension):  # type: ignore[misc, unused-ignore]
     """Put the default in the place of its declaration."""
 
     def on_attribute_instance(self, *, attr: Any, **_: Any) -> None:
