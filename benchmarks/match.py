@@ -50,10 +50,13 @@ def outputs(name, seed, layer, init):
     x, _ = load_device_data(MATERIALS.dataset(config), config, torch.device("cpu")).train
     if layer == "input":
         return x.flatten(1).double().numpy()
-    model, seen = MATERIALS.model(config), []
-    hook = find_layer(model, layer).register_forward_hook(
-        lambda _m, _i, out: seen.append(out.flatten(1).float())
-    )
+    return _seen(MATERIALS.model(config), x, layer, lambda _inputs, output: output.flatten(1))
+
+
+def _seen(model, x, layer, pick):
+    """Return what one layer puts out or takes in, of every sample [N, Q]."""
+    seen = []
+    hook = find_layer(model, layer).register_forward_hook(lambda _m, i, o: seen.append(pick(i, o)))
     with torch.no_grad():
         for part in torch.split(x, 2000):
             model(part)
@@ -218,13 +221,17 @@ def renewed(names, rounds=20):
     for name in names:
         model = "cnn-cifar" if name == "cifar-10" else "cnn"
         for skew in skews:
-            config = RunConfig(dataset=name, model=model, skew=skew, samples_per_client=100)
+            shared = {"dataset": name, "model": model, "skew": skew, "samples_per_client": 100}
+            config = RunConfig(**shared)
             run = simulate(
-                **{f: getattr(config, f) for f in ("dataset", "model", "skew")},
-                **{"samples_per_client": 100, "clients": 100, "cohort": 10, "rounds": rounds},
-                **{"epochs": 2, "batch_size": 50, "lr": 0.05, "eval_every": rounds},
                 selectors=["fedavg"],
+                rounds=rounds,
+                eval_every=rounds,
+                epochs=2,
+                batch_size=50,
+                lr=0.05,
                 progress=False,
+                **shared,
             )
             first, trained = MATERIALS.model(config), copy.deepcopy(MATERIALS.model(config))
             trained.load_state_dict(run.models["fedavg", 0])
@@ -252,17 +259,6 @@ def _before_relu(model, x):
 
 def _before_output(model, x):
     return _seen(model, x, "fc2", lambda inputs, _output: inputs[0])
-
-
-def _seen(model, x, layer, pick):
-    """Return what one layer puts out or takes in [N, Q]."""
-    seen = []
-    hook = find_layer(model, layer).register_forward_hook(lambda _m, i, o: seen.append(pick(i, o)))
-    with torch.no_grad():
-        for part in torch.split(x, 500):
-            model(part)
-    hook.remove()
-    return torch.cat(seen).numpy()
 
 
 def _gemd_of(kind, profiles, counts):

@@ -88,10 +88,10 @@ def pairs(published: Published) -> list[Pair]:
 
 def _rounds(entry: Entry) -> list[float]:
     """Return the rounds that each seed takes to the target, interpolated between evaluations."""
-    return [_crossing(entry.evaluated_rounds, scores, entry) for scores in entry.curve]
+    return [_crossing(entry, scores) for scores in entry.curve]
 
 
-def _crossing(evaluated: NDArray[np.int64], scores: Floats, entry: Entry) -> float:
+def _crossing(entry: Entry, scores: Floats) -> float:
     target = entry.target.score
     there = np.flatnonzero(scores >= target)
     if not len(there):
@@ -100,7 +100,7 @@ def _crossing(evaluated: NDArray[np.int64], scores: Floats, entry: Entry) -> flo
     if after == 0:
         return 1.0
     low, high = scores[after - 1], scores[after]
-    begin, end = evaluated[[after - 1, after]]
+    begin, end = entry.evaluated_rounds[[after - 1, after]]
     return float(begin + (end - begin) * (target - low) / (high - low))
 
 

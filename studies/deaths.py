@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drawing import NotInStoreError, read_options, run_script
+from drawing import finished_runs, read_options, run_script, write_table_of
 
-from fedcohort.report.export import write_csv
 from fedcohort.report.summary import summarise
 from fedcohort.simulation import Store
 
@@ -30,7 +29,7 @@ def died(accuracy: float, classes: int) -> bool:
 
 def deaths(store: Store) -> list[dict[str, Any]]:
     """Return how many finished runs died, a row per setting and selector."""
-    finished = [config for config in store.configs() if store.is_done(config.key)]
+    finished = finished_runs(store)
     rows = []
     for summary in summarise(store, None, finished) if finished else ():
         if summary.score == "accuracy" and summary.rounds > 1:
@@ -51,16 +50,12 @@ def deaths(store: Store) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table of a study."""
-    options = read_options(__doc__, arguments, table="deaths.csv")
-    with Store.existing(options.study) as store:
-        rows = deaths(store)
-    if not rows:
-        raise NotInStoreError(
-            f"There are no deaths to count in {options.study}: it has no finished run of"
-            " several rounds that is judged by its accuracy. Finish the study first."
-        )
-    write_csv(options.csv, rows)
-    print(options.csv)
+    write_table_of(
+        deaths,
+        read_options(__doc__, arguments, table="deaths.csv"),
+        "There are no deaths to count in {}: it has no finished run of several rounds that is"
+        " judged by its accuracy. Finish the study first.",
+    )
 
 
 if __name__ == "__main__":

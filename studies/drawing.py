@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from fedcohort.errors import FedcohortError, InvalidInputError
 from fedcohort.files import replace_file
 from fedcohort.report.export import Row, write_csv
-from fedcohort.report.summary import Summary, summarise
-from fedcohort.simulation import Store
+from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.scores import Target
 
 FORMATS = ("pdf", "svg", "png")
@@ -103,18 +102,36 @@ def run_script(main: Callable[[], None]) -> None:
         sys.exit(2)
 
 
-def summaries_to_target(folder: Path) -> list[Summary]:
-    """Return what all runs in a folder came to, each with its study's target."""
-    with Store.existing(folder) as store:
-        return summarise(store, store.targets() or TARGET)
+def finished_runs(store: Store) -> list[RunConfig]:
+    """Return the runs that are finished."""
+    return [config for config in store.configs() if store.is_done(config.key)]
+
+
+def write_table_of(
+    rows_of: Callable[[Store], Sequence[Row]], options: argparse.Namespace, nothing: str
+) -> None:
+    """Write the table that is made of a study's store, and print its path.
+
+    Raises `NotInStoreError` with the words `nothing`, in which ``{}`` is the study, if it is empty.
+    """
+    with Store.existing(options.study) as store:
+        rows = rows_of(store)
+    if not rows:
+        raise NotInStoreError(nothing.format(options.study))
+    write_table(rows, options)
+
+
+def write_table(rows: Iterable[Row], options: argparse.Namespace) -> None:
+    """Write a table and print its path."""
+    write_csv(options.csv, rows)
+    print(options.csv)
 
 
 def write_table_and_figure(
     name: str, rows: Iterable[Row], drawing: Callable[[], Figure], options: argparse.Namespace
 ) -> None:
     """Write a table and the figure of it, and print their paths, or why there is no figure."""
-    write_csv(options.csv, rows)
-    print(options.csv)
+    write_table(rows, options)
     try:
         print(*draw(name, drawing, options.output), sep="\n")
     except NotInStoreError as reason:

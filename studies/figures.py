@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from drawing import FORMATS, NotInStoreError, draw, read_options, run_script
+from drawing import FORMATS, NotInStoreError, draw, finished_runs, read_options, run_script
 from figure_runs import (
     INITIALISATIONS,
     ProfilesByInit,
@@ -94,10 +94,8 @@ def write_figures(store: Store, folder: str | Path, formats: Sequence[str] = FOR
     Figures
         The files, and why the others were left out.
     """
-    configs = store.configs()
     # An unfinished run would cut the curves of its group short.
-    finished = [config for config in configs if store.is_done(config.key)]
-    summaries = summarise(store, None, finished or configs)
+    summaries = summarise(store, None, finished_runs(store) or store.configs())
     drawings: dict[str, Callable[[], Figure]] = {
         "accuracy": lambda: _accuracy(summaries),
         "gemd": lambda: _gemd(summaries),

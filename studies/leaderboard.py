@@ -16,7 +16,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from drawing import TARGET, NotInStoreError, read_options, run_script, write_table_and_figure
+from drawing import (
+    TARGET,
+    NotInStoreError,
+    finished_runs,
+    read_options,
+    run_script,
+    write_table_and_figure,
+)
 
 from fedcohort.leaderboard.conditions import Condition, choose, conditions_of
 from fedcohort.leaderboard.entries import Entry, read_entry
@@ -52,7 +59,7 @@ def board_of(path: Path, wanted: Sequence[str] = ()) -> Board:
         chosen = _chosen(published.conditions, wanted)
         return {condition: published.entries(condition, condition.seeds) for condition in chosen}
     with Store.existing(path) as store:
-        done = [c for c in store.configs() if store.is_done(c.key) and _is_of_today(c)]
+        done = [config for config in finished_runs(store) if _is_of_today(config)]
         targets = store.targets() or {config.key: TARGET for config in done}
         return {
             condition: {

@@ -23,7 +23,6 @@ from drawing import (
     NotInStoreError,
     read_options,
     run_script,
-    summaries_to_target,
     write_table_and_figure,
 )
 from matplotlib.axes import Axes
@@ -34,7 +33,8 @@ from numpy.typing import NDArray
 from fedcohort.randomness import generator
 from fedcohort.report.grouping import panel_title, skew_of
 from fedcohort.report.palette import selector_styles
-from fedcohort.report.summary import Summary
+from fedcohort.report.summary import Summary, summarise
+from fedcohort.simulation import Store
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
@@ -292,7 +292,8 @@ def _point(axis: Axes, x: float, y: float, g: Gain, colours: dict[str, str]) -> 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table and the figure of a study."""
     options = read_options(__doc__, arguments, table="gains.csv")
-    found = gains(summaries_to_target(options.study))
+    with Store.existing(options.study) as store:
+        found = gains(summarise(store, store.targets() or TARGET))
     if not found:
         raise NotInStoreError(
             f"There are no gains in {options.study}: it has no setting with both {SELECTOR} and"

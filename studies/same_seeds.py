@@ -14,9 +14,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from drawing import TARGET, NotInStoreError, read_options, run_script
+from drawing import TARGET, finished_runs, read_options, run_script, write_table_of
 
-from fedcohort.report.export import write_csv
 from fedcohort.report.summary import Summary, summarise
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.config import SETTINGS
@@ -26,7 +25,7 @@ VARIED = ("profile", "init")
 
 def same_seeds(store: Store) -> list[dict[str, Any]]:
     """Return a row for each value of a setting that varies alone."""
-    finished = [config for config in store.configs() if store.is_done(config.key)]
+    finished = finished_runs(store)
     return [
         {"setting": setting, "value": getattr(summary.config, setting)} | _row(summary)
         for setting in VARIED
@@ -72,16 +71,12 @@ def _row(summary: Summary) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table of a study."""
-    options = read_options(__doc__, arguments, table="same-seeds.csv")
-    with Store.existing(options.study) as store:
-        rows = same_seeds(store)
-    if not rows:
-        raise NotInStoreError(
-            f"There is nothing to compare in {options.study}: no selector has two finished runs"
-            " with each of two profiling methods or initialisations. Finish the study first."
-        )
-    write_csv(options.csv, rows)
-    print(options.csv)
+    write_table_of(
+        same_seeds,
+        read_options(__doc__, arguments, table="same-seeds.csv"),
+        "There is nothing to compare in {}: no selector has two finished runs with each of two"
+        " profiling methods or initialisations. Finish the study first.",
+    )
 
 
 if __name__ == "__main__":

@@ -101,8 +101,9 @@ class UpdateSelector(Selector):
         # Products computed again could differ from the kept ones in their last bits.
         if self._products is not None:
             found[_PRODUCTS] = self._products.copy()
-        if self._table is not None and self._known().any():
-            found[_UPDATES] = self._table.get(self._roster.ids[self._known()])
+        known = self._roster.ids[self._known()]
+        if self._table is not None and len(known):
+            found[_UPDATES] = self._table.get(known)
         return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:

@@ -3,6 +3,8 @@
 The rules that compare updates need their inner products alone, a few numbers for each two clients.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -47,6 +49,11 @@ def keep_on_device(selector: Selector, clients: int, device: torch.device) -> No
     """Have a selector's updates stay on a GPU, if inner products are all that it needs of them."""
     if device.type == "cuda" and isinstance(selector, UpdateSelector) and selector.only_products:
         selector.keep_updates_in(DeviceUpdates(clients, device))
+
+
+def as_told(selector: Selector, updates: Tensor) -> Any:
+    """Return updates in the form in which a selector hears them."""
+    return updates if stay_on_device(selector) else updates.cpu().numpy()
 
 
 def stay_on_device(selector: Selector) -> bool:

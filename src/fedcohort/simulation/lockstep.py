@@ -27,7 +27,7 @@ from fedcohort.simulation.assignment import Answer, Assignment, assign
 from fedcohort.simulation.client_groups import client_groups, mean_by_size
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_data import load_device_data
-from fedcohort.simulation.device_updates import keep_on_device, stay_on_device
+from fedcohort.simulation.device_updates import as_told, keep_on_device, stay_on_device
 from fedcohort.simulation.devices import describe_device
 from fedcohort.simulation.final_scores import measure_final
 from fedcohort.simulation.jobs import jobs_of, slots_of
@@ -522,12 +522,12 @@ class Lockstep:
     def _answers(self, r: int) -> Answer:
         """Return what has the clients of one run measure what its selector asks for."""
 
-        def answer(need: Need, ids: NDArray[np.int64]) -> NDArray[Any] | Tensor:
+        def answer(need: Need, ids: NDArray[np.int64]) -> Any:
             if need is Need.LOSS:
                 return self._losses_of(self._members[r], ids).cpu().numpy()
             if need is Need.UPDATE:
-                sent = self._updates_of(self._members[r], ids)
-                return sent if stay_on_device(self._members[r].selector) else sent.cpu().numpy()
+                member = self._members[r]
+                return as_told(member.selector, self._updates_of(member, ids))
             raise InvalidParameterError(
                 f"Selector {self._members[r].selector.name!r} asks for the {need.value} of clients"
                 " before a round, which the simulator cannot answer: it answers losses and updates."

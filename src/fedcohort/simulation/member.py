@@ -1,7 +1,6 @@
 """One run's place in a lockstep group: its clients, its selector, and what they send."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from fedcohort.federation import Federation
 from fedcohort.metrics import gemd_from
 from fedcohort.selection import Cohort, Need, Outcome, Selector
 from fedcohort.simulation.config import RunConfig
-from fedcohort.simulation.device_updates import stay_on_device
+from fedcohort.simulation.device_updates import as_told
 from fedcohort.simulation.system import Availability
 
 FLOAT_BYTES = 4
@@ -79,5 +78,5 @@ class Member:
         if not mask.all():
             known, updates = updates, updates.new_full((len(mask), updates.shape[1]), np.nan)
             updates[torch.from_numpy(mask)] = known
-        told: Any = updates if stay_on_device(self.selector) else updates.numpy()
+        told = as_told(self.selector, updates)
         self.selector.observe(dataclasses.replace(outcome, updates=told))
