@@ -40,18 +40,44 @@ def test_the_study_of_the_leaderboard_has_its_conditions():
     assert all(len(c.seeds) >= 5 and "fedavg" in c.selectors for c in conditions)
 
 
-def test_conditions_of_one_skew_are_told_apart_by_what_differs():
+def test_a_condition_is_told_apart_by_how_it_departs_from_the_first_of_its_name():
     names = [c.name for c in found({"cohort": 10}, {"cohort": 25}, {"skew": "H"})]
-    assert names == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25", "digits-H"]
+    assert names == ["digits-1", "digits-1-cohorts-of-25", "digits-H"]
     longer = found({"cohort": 10, "rounds": 9}, {"cohort": 25, "rounds": 5})
-    assert [c.name for c in longer] == ["digits-1-cohorts-of-10", "digits-1-cohorts-of-25"]
+    assert [c.name for c in longer] == ["digits-1", "digits-1-cohorts-of-25"]
     same = found({"rounds": 9}, {"rounds": 5})
-    assert [c.name for c in same] == ["digits-1-9-rounds", "digits-1-5-rounds"]
-    models = found({"model": "mlp"}, {"model": "cnn-small"})
-    assert [c.title for c in models] == [
-        "Digits, ξ = 1, model mlp",
-        "Digits, ξ = 1, model cnn-small",
-    ]
+    assert [c.name for c in same] == ["digits-1", "digits-1-5-rounds"]
+    dropouts = found({"dropout": 0.3}, {"dropout": 0.5})
+    assert [c.name for c in dropouts] == ["digits-1-dropout", "digits-1-dropout-dropout-0.5"]
+    # A default is said too, where it is what departs.
+    often = found({"eval_every": 2}, {"eval_every": 1})
+    assert [c.name for c in often] == ["digits-1", "digits-1-evaluated-every-1-round"]
+
+
+def test_a_condition_keeps_its_name_when_others_come_after_it():
+    cohorts = {"cohort": 10, "model": "cnn-small"}, {"cohort": 25, "model": "cnn-small"}
+    before, after = found(*cohorts), found(*cohorts, {"cohort": 10, "model": "mlp"})
+    assert [c.title for c in before] == ["Digits, ξ = 1", "Digits, ξ = 1, cohorts of 25"]
+    assert [c.title for c in after] == [*(c.title for c in before), "Digits, ξ = 1, model mlp"]
+
+
+def test_the_conditions_of_cifar_have_names_that_say_what_is_hard():
+    """With targets for those that have not been run yet."""
+    study = read_study(STUDY)
+    goals = [dataclasses.replace(p, target=p.target or Target(0.4, "test")) for p in study.parts]
+    conditions = conditions_of_study(dataclasses.replace(study, parts=tuple(goals)))
+    titles = {c.name: c.title for c in conditions if c.config.dataset == "cifar-10"}
+    assert titles == {
+        "cifar-10-dirichlet-0.1": "CIFAR-10, Dirichlet(0.1)",
+        "cifar-10-dirichlet-0.3": "CIFAR-10, Dirichlet(0.3)",
+        "cifar-10-1": "CIFAR-10, ξ = 1",
+        "cifar-10-H": "CIFAR-10, ξ = H",
+        "cifar-10-dirichlet-0.1-cohorts-of-25": "CIFAR-10, Dirichlet(0.1), cohorts of 25",
+        "cifar-10-dirichlet-0.1-dropout": "CIFAR-10, Dirichlet(0.1), 30 % drop out",
+        "cifar-10-dirichlet-0.1-stragglers": "CIFAR-10, Dirichlet(0.1), stragglers",
+        "cifar-10-dirichlet-0.1-model-resnet8": "CIFAR-10, Dirichlet(0.1), model resnet8",
+    }
+    assert len({c.name for c in conditions}) == len(conditions)
 
 
 def test_a_condition_takes_six_rules_with_the_same_seeds_and_fedavg_among_them():

@@ -2,20 +2,17 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from fedcohort.errors import InvalidParameterError, UnknownNameError
-from fedcohort.report.grouping import dataset_title, skew_of, skew_title, what_differs
+from fedcohort.report.grouping import dataset_title, skew_of, skew_title
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Study
 
 BASELINE = "fedavg"
 _FEWEST_SELECTORS = 6
-# What names and titles say of every condition, or of none.
-_SAID = {"dataset", "skew", "size_spread", "dropout", "speed_spread", "availability"}
-_UNSAID = {"selector", "seed", "over_selection"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +115,19 @@ def hardship(config: RunConfig) -> str:
 
 
 def _told_apart(config: RunConfig, like: Sequence[RunConfig]) -> list[str]:
-    """Say how a setting differs from others of its name; by rounds only if nothing else does."""
-    settings = SETTINGS.keys() - _SAID - _UNSAID
-    shorter = {other: what_differs(other, like, settings - {"rounds"}) for other in like}
+    """Say how a setting departs from the first of its name; by rounds only if nothing else does.
+
+    The first goes without saying, so that it keeps its name when others come after it.
+    """
+    among = SETTINGS.keys() - {"selector", "seed"}
+    shorter = {other: _departures(other, like[0], among - {"rounds"}) for other in like}
     enough = len(set(map(tuple, shorter.values()))) == len(like)
-    return shorter[config] if enough else what_differs(config, like, settings)
+    return shorter[config] if enough else _departures(config, like[0], among)
+
+
+def _departures(config: RunConfig, first: RunConfig, among: Container[str]) -> list[str]:
+    values = {name: getattr(config, name) for name in SETTINGS if name in among}
+    return [SETTINGS[n].say(value) for n, value in values.items() if value != getattr(first, n)]
 
 
 def _name(config: RunConfig) -> str:
