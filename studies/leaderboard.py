@@ -13,6 +13,7 @@ more, and six selectors or more. What a standing is: `fedcohort.leaderboard.stan
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,12 @@ from fedcohort.leaderboard.conditions import Condition, choose, conditions_of
 from fedcohort.leaderboard.entries import Entry, read_entry
 from fedcohort.leaderboard.picture import leaderboard_figure
 from fedcohort.leaderboard.published import Published
-from fedcohort.leaderboard.standings import needs_of, standing_rows, standings
+from fedcohort.leaderboard.standings import (
+    missing_somewhere,
+    needs_of,
+    standing_rows,
+    standings,
+)
 from fedcohort.leaderboard.tables import entry_rows
 from fedcohort.report.export import write_csv
 from fedcohort.simulation import RunConfig, Store
@@ -104,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     entries = {condition.title: found for condition, found in board.items()}
     names = {selector for found in entries.values() for selector in found}
     ranked = standings(entries, needs_of(names))
+    if absent := missing_somewhere(entries):
+        print(f"Not in all conditions, and left out: {', '.join(absent)}.", file=sys.stderr)
     rounds = options.output / "rounds.csv"
     write_csv(rounds, entry_rows(entries, list(board)))
     print(rounds)

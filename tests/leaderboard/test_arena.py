@@ -8,9 +8,11 @@ import pytest
 import fedcohort
 from fedcohort import FedAvg
 from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fedcohort.leaderboard.arena import ArenaResults
 from fedcohort.leaderboard.challenge import challenge
-from fedcohort.leaderboard.published import Published
+from fedcohort.leaderboard.published import Published, write_published
 from fedcohort.simulation import Store
+from fedcohort.simulation.scores import Target
 
 
 class Uniform(FedAvg):
@@ -53,6 +55,36 @@ def test_only_the_own_rule_and_one_run_of_a_check_are_done(found):
     (check,) = results.checks
     assert check.agrees
     assert check.largest < 1e-9
+
+
+@pytest.fixture
+def uneven(board, conditions, tmp_path):
+    """A rule is missing in the first condition, and nobody reaches the target of the second."""
+    first, second = conditions
+    fewer = tuple(name for name in first.selectors if name != "ward")
+    some = [
+        dataclasses.replace(first, selectors=fewer, target=Target(0.15)),
+        dataclasses.replace(second, target=Target(0.9999, "test")),
+    ]
+    with open(tmp_path / "uneven.npz", "wb") as file:
+        write_published(file, some, board)
+    return ArenaResults.of(challenge("match", published=Published(tmp_path / "uneven.npz")))
+
+
+def test_who_did_not_run_everywhere_is_named_and_has_no_standing(uneven, found):
+    standings = uneven.tables()["standings"]
+    assert "ward" not in {row[0] for row in standings.rows}
+    assert standings.note.endswith(" Without ward, not run in all of them.")
+    assert "Without" not in found[0].tables()["standings"].note
+
+
+def test_where_nobody_arrives_nobody_is_the_fastest(uneven):
+    reached, never = uneven.tables()["conditions"].rows
+    assert reached[4] != "nobody"
+    assert reached[5].endswith("/5")
+    assert never[1:] == (">6", ">6", "–", "nobody", "–")
+    assert {row[2] for row in uneven.tables()["rounds"].rows} == {">6"}
+    assert uneven.figure().axes
 
 
 def test_the_check_goes_red_when_a_published_number_is_changed(found, published, tmp_path):

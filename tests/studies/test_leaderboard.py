@@ -128,13 +128,14 @@ def test_one_condition_is_enough_if_it_is_named(board, tmp_path):
     assert (rows[-1]["selector"], rows[-1]["speed"]) == ("pow-d", "0.5")
 
 
-def test_a_rule_that_one_condition_lacks_has_no_standing_over_all(board, tmp_path):
+def test_a_rule_that_one_condition_lacks_has_no_standing_over_all(board, tmp_path, capsys):
     first, second, third = conditions_of(board.configs(), board.targets())
     fewer = tuple(name for name in second.selectors if name != "dp3s")
     some = [first, dataclasses.replace(second, selectors=fewer), third]
     with open(tmp_path / "some.npz", "wb") as file:
         write_published(file, some, board)
     main([str(tmp_path / "some.npz"), "-o", str(tmp_path), "--condition", "digits"])
+    assert capsys.readouterr().err == "Not in all conditions, and left out: dp3s.\n"
     rows = list(csv.DictReader((tmp_path / "standings.csv").open()))
     assert {row["selector"] for row in rows} == REACHED.keys() - {"dp3s"}
     assert {row["conditions"] for row in rows} == {"3"}

@@ -17,7 +17,13 @@ from fedcohort.leaderboard.conditions import BASELINE, Condition
 from fedcohort.leaderboard.entries import Entry, read_entry
 from fedcohort.leaderboard.machine import MachineCheck, compare_machines
 from fedcohort.leaderboard.published import origin_of
-from fedcohort.leaderboard.standings import Standing, needs_of, standing_rows, standings
+from fedcohort.leaderboard.standings import (
+    Standing,
+    missing_somewhere,
+    needs_of,
+    standing_rows,
+    standings,
+)
 from fedcohort.leaderboard.tables import PaperTable
 from fedcohort.leaderboard.versus import Versus, versus
 from fedcohort.report.export import write_csv
@@ -172,7 +178,9 @@ class ArenaResults:
         """Return the tables for people: standings, conditions, rules, rounds and accuracy."""
         label, conditions = self.challenge.label, self.challenge.conditions
         return {
-            "standings": tables.standings_table(self.ranked, label),
+            "standings": tables.standings_table(
+                self.ranked, label, missing_somewhere(self.entries)
+            ),
             "conditions": tables.conditions_table(self.entries, conditions, label),
             "rules": tables.rules_table(self.duels, len(conditions), label),
             "rounds": tables.rounds_table(self.ranked, conditions, label),

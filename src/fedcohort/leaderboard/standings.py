@@ -93,13 +93,16 @@ def standings(entries: Entries, needs: Mapping[str, Sequence[str]]) -> list[Stan
     needs : dict of sequences of str
         What selectors must be told, by name.
     """
-    everywhere = [
-        name
-        for name in next(iter(entries.values()))
-        if all(name in others for others in entries.values())
-    ]
+    absent = missing_somewhere(entries)
+    everywhere = [name for name in next(iter(entries.values())) if name not in absent]
     found = [_standing(name, tuple(needs[name]), entries) for name in everywhere]
     return sorted(found, key=lambda standing: -standing.speed)
+
+
+def missing_somewhere(entries: Entries) -> list[str]:
+    """Return the selectors that ran in some conditions but not in all, which have no standing."""
+    names = dict.fromkeys(name for found in entries.values() for name in found)
+    return [name for name in names if any(name not in found for found in entries.values())]
 
 
 def standing_rows(found: Sequence[Standing]) -> list[dict[str, Any]]:

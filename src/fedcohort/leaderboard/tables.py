@@ -104,8 +104,10 @@ class PaperTable:
         )
 
 
-def standings_table(found: Sequence[Standing], marked: str) -> PaperTable:
-    """Return who was how fast over all conditions."""
+def standings_table(
+    found: Sequence[Standing], marked: str, absent: Sequence[str] = ()
+) -> PaperTable:
+    """Return who was how fast over all conditions; the note names who was not in all of them."""
     own = list(found[0].entries.values())
     rows = tuple(
         (
@@ -128,7 +130,8 @@ def standings_table(found: Sequence[Standing], marked: str) -> PaperTable:
         f"Speed: {BASELINE}'s rounds to the target over the selector's, geometric mean; least: the"
         f" lowest. Faster / slower: conditions in which the 95 % interval of the paired difference"
         f" to {BASELINE} leaves out 0. Bytes to the target: over {BASELINE}'s, where both arrived."
-        f" Final: the last score on the test part, mean over the conditions.",
+        f" Final: the last score on the test part, mean over the conditions."
+        + (f" Without {', '.join(absent)}, not run in all of them." if absent else ""),
     )
 
 
@@ -203,14 +206,15 @@ def conditions_table(entries: Entries, conditions: Sequence[Condition], label: s
         own, uniform = found[label], found[BASELINE]
         best = min(found.values(), key=lambda entry: entry.arrival)
         place = 1 + sum(entry.arrival < own.arrival for entry in found.values())
+        arrived = best.rounds_to_target is not None
         rows.append(
             (
                 condition.name,
                 _with_interval(own),
                 rounds_reached(uniform),
                 MISSING if own is uniform else _paired(compare_entries(own, uniform)),
-                f"{best.selector} {rounds_reached(best)}",
-                f"{place}/{len(found)}",
+                f"{best.selector} {rounds_reached(best)}" if arrived else "nobody",
+                f"{place}/{len(found)}" if arrived else MISSING,
             )
         )
     return PaperTable(
@@ -318,8 +322,8 @@ def _plain(entry: Entry, who: str) -> Mapping[str, Any]:
 
 
 def _with_interval(entry: Entry) -> str:
-    interval = rounds_interval(entry)
-    return rounds_reached(entry) + (f" ({interval})" if interval else "")
+    reached, interval = rounds_reached(entry), rounds_interval(entry)
+    return reached if interval in ("", reached) else f"{reached} ({interval})"
 
 
 def _paired(comparison: Comparison | None) -> str:
