@@ -32,7 +32,7 @@ from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
 from fedcohort.advice import OTHER_ERROR
-from fedcohort.leaderboard.conditions import Condition, hardship
+from fedcohort.leaderboard.conditions import Condition
 from fedcohort.leaderboard.entries import Entry
 from fedcohort.leaderboard.published import FILE, Published
 from fedcohort.randomness import generator
@@ -66,9 +66,7 @@ class Pair:
     @property
     def title(self) -> str:
         """What is hard about it."""
-        config = self.condition.config
-        cohort = f", cohorts of {config.cohort}" if config.cohort != 10 else ""
-        return f"{hardship(config)}{cohort}"
+        return self.condition.title.partition(", ")[2]
 
 
 def pairs(published: Published) -> list[Pair]:

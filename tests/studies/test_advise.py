@@ -45,7 +45,8 @@ def publish(folder, datasets):
                     dataset=dataset, skew=skew, clients=12, cohort=3, rounds=LAST, selector="fedavg"
                 )
                 name, rules = f"{dataset}-{skew}", ("fedavg", "match")
-                condition = Condition(name, name, config, Target(0.6), (0, 1), rules)
+                title = f"{dataset}, ξ = {skew}, cohorts of 3"
+                condition = Condition(name, title, config, Target(0.6), (0, 1), rules)
                 chosen.append(condition)
                 for rule, first in zip(rules, rounds, strict=True):
                     for run in condition.runs(rule):
