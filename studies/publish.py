@@ -3,7 +3,8 @@
     python studies/publish.py docs/results/leaderboard*.sqlite.xz
 
 A store is the --out folder of a study, or its packed file (.sqlite.xz). The conditions are those of
-studies/leaderboard.toml; what is not finished in the stores is left out, and named.
+studies/leaderboard.toml; what is not finished in the stores, or has no target in the study, is left
+out, and named.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import lzma
+import math
 import shutil
 import sys
 import tempfile
@@ -22,10 +24,11 @@ from drawing import NotInStoreError, run_script
 from fedcohort.files import replace_file
 from fedcohort.leaderboard.conditions import BASELINE, Condition, conditions_of_study
 from fedcohort.leaderboard.published import FILE, write_published
+from fedcohort.report.summary import summarise
 from fedcohort.simulation import Store
 from fedcohort.simulation.merging import merge
 from fedcohort.simulation.store import FILE_NAME
-from fedcohort.simulation.study import read_study
+from fedcohort.simulation.study import Study, read_study
 
 STUDY = Path(__file__).with_name("leaderboard.toml")
 
@@ -58,12 +61,33 @@ def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
     return found
 
 
+def name_untargeted(study: Study, store: Store) -> None:
+    """Print which parts were run but have no target, and what the rule for targets gives.
+
+    A target is the highest multiple of 5 % that fedavg's mean test curve reaches.
+    """
+    for part in study.parts:
+        if part.target is not None:
+            continue
+        done = [c for c in part.configs if c.selector == BASELINE and store.is_done(c.key)]
+        for summary in summarise(store, None, done):
+            if summary.test is not None:
+                highest = math.floor(20 * float(summary.test.mean.max()) + 1e-9) / 20
+                print(
+                    f"{part.name!r} has no target in the study, and is left out: {BASELINE} reaches"
+                    f" {highest:g} on the test part in {summary.panel}.",
+                    file=sys.stderr,
+                )
+
+
 def publish(stores: Sequence[Path], to: Path = FILE, study: Path = STUDY) -> None:
     """Write the runs of some stores into one file."""
     with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "all") as together:
         for number, path in enumerate(stores):
             merge(together, _unpacked(path, Path(scratch) / str(number)))
-        wanted = finished(conditions_of_study(read_study(study)), together)
+        said = read_study(study)
+        name_untargeted(said, together)
+        wanted = finished(conditions_of_study(said), together)
         with replace_file(to) as file:
             write_published(file, wanted, together)
 

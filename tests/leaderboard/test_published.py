@@ -114,18 +114,32 @@ def test_what_is_not_finished_is_left_out_and_named(board, tmp_path, capsys):
     rounds = 6
     epochs = 3
     lr = 0.3
-    target = 0.3
     [[part]]
     name = "there"
     skew = 1
+    target = 0.3
     [[part]]
     name = "not begun"
     skew = "H"
+    target = 0.3
+    [[part]]
+    name = "no target"
+    skew = 0.5
+    dropout = 0.3
+    [[part]]
+    name = "neither"
+    skew = "iid"
     """
     (tmp_path / "study.toml").write_text(text)
     publish([board.folder], tmp_path / "some.npz", tmp_path / "study.toml")
     said = capsys.readouterr().err.splitlines()
+    uniform = [c for c in board.configs() if (c.selector, c.dropout) == ("fedavg", 0.3)]
+    curves = [[record.test_score for record in board.records(c.key)] for c in uniform]
+    highest = max(level for level in np.arange(21) / 20 if np.mean(curves, axis=0).max() >= level)
+    assert 0 < highest < 1
     assert said == [
+        "'no target' has no target in the study, and is left out: fedavg reaches"
+        f" {highest:g} on the test part in Digits, ξ = 0.5.",
         "digits-1: left out are the selectors afl.",
         "digits-1: left out are the seeds 3.",
         "digits-H is left out.",
