@@ -4,21 +4,27 @@ import contextlib
 import dataclasses
 import heapq
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch._subclasses import FakeTensorMode
+from torch.func import functional_call, vmap
 
 from fedcohort.training.accelerators.cuda_graphs.layout import FlatLayout
+from fedcohort.training.accelerators.cuda_graphs.side_by_side import side_by_side
 from fedcohort.training.modules import output_of
 from fedcohort.training.plan import make_plan, step_keys, to_device
-from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained
+from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, Trained, joined
 from fedcohort.training.task import Task
 
-# Clients that train side by side: enough to fill a GPU with small batches.
-_SLOTS = 20
+# Clients that train side by side as one program. Always so many, whoever trains: what is added up
+# how must not depend on it. Runs that train fewer clients than `_FEW` would wait for empty slots.
+_WIDE, _FEW = 10, 6
+# Clients that train side by side on streams of their own, where one program is not possible.
+_STREAMS = 20
 _EVALUATED_AT_ONCE = 2500
 
 _Models = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
@@ -34,50 +40,67 @@ class GraphedModels:
     def __init__(self, model: nn.Module, precision: str) -> None:
         self._layout = FlatLayout(model)
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self._kept: _Program | None = None
+        self._kept: dict[int, _Program] = {}
+        self._maps: bool | None = None
 
     @torch.no_grad()
     def train(self, problem: LocalProblem) -> Trained:
         """Train; see `Trainer`."""
+        if self._maps is None:
+            self._maps = _can_map(problem, self.dtype)
+        model = problem.jobs.model
+        many = torch.bincount(model)[model] >= _FEW
+        if not self._maps:
+            many[:] = False
+        parts = [(many.nonzero()[:, 0], _WIDE), ((~many).nonzero()[:, 0], 1)]
+        parts = [(own, width) for own, width in parts if len(own)]
+        found = joined([self._train(problem.only(own), width) for own, width in parts])
+        order = torch.cat([own for own, _ in parts]).argsort().to(problem.device)
+        whole = {name: values[order] for name, values in found.parameters.items()}
+        return Trained(whole, found.losses[order])
+
+    def _train(self, problem: LocalProblem, width: int) -> Trained:
         jobs, work = problem.jobs, problem.work
         plan = make_plan(jobs, problem.pool, work)
         counts = _steps_of(problem)
-        program = self._program(problem, counts)
-        queues = _deal(counts, len(program.slots))
+        program = self._program(problem, counts, width)
+        queues = _deal(counts, program.places)
         keys = to_device(step_keys(jobs.key, len(plan.sample)), problem.device)
         first = self._layout.flatten(problem.stacked)
         local = first.new_empty(len(jobs), self._layout.size)
         losses = torch.zeros(len(jobs), dtype=torch.float64, device=problem.device)
         starts = jobs.model.tolist()
         program.lr.fill_(work.lr)
-        for slot, queue in zip(program.slots, queues, strict=True):
-            slot.fill(plan.sample, plan.counts, keys, queue, counts)
+        program.rewind()
+        for place, queue in enumerate(queues):
+            slots, s = program.place(place)
+            slots.fill(s, plan.sample, plan.counts, keys, queue, counts)
+            if queue:
+                slots.load(s, first[starts[queue[0]]])
         ends = _ends(queues, counts)
-        for s, slot in enumerate(program.slots):
-            if queues[s]:
-                slot.load(first[starts[queues[s][0]]])
-        for step in range(max(end for slot_ends in ends for end, _, _ in slot_ends)):
+        for step in range(max(end for place_ends in ends for end, _, _ in place_ends)):
             program.step()
-            for s, slot in enumerate(program.slots):
-                while ends[s] and ends[s][0][0] == step + 1:
-                    _, job, following = ends[s].pop(0)
-                    slot.store(local[job], losses[job])
+            for place, own in enumerate(ends):
+                while own and own[0][0] == step + 1:
+                    _, job, following = own.pop(0)
+                    slots, s = program.place(place)
+                    slots.store(s, local[job], losses[job])
                     if following is not None:
-                        slot.load(first[starts[following]])
+                        slots.load(s, first[starts[following]])
         samples = plan.counts.sum(0)
         whole = {n: v.contiguous() for n, v in self._layout.unflatten(local).items()}
         return Trained(whole, losses / samples)
 
-    def _program(self, problem: LocalProblem, counts: list[int]) -> "_Program":
+    def _program(self, problem: LocalProblem, counts: list[int], width: int) -> "_Program":
         """Return enough slots with room for all their steps, recorded anew if need be."""
         work = dataclasses.replace(problem.work, lr=0.0)
-        slots = min(_SLOTS, len(counts))
-        steps = max(sum(counts[j] for j in queue) for queue in _deal(counts, slots))
-        known = self._kept
-        if known is None or known.work != work or len(known.slots) < slots or known.room < steps:
+        places = width if width > 1 else min(_STREAMS, len(counts))
+        steps = max(sum(counts[j] for j in queue) for queue in _deal(counts, places))
+        known = self._kept.get(width)
+        if known is None or known.work != work or known.places < places or known.room < steps:
             # Twice the room: later rounds may have more to do.
-            room = slots, 2 * steps
-            known = self._kept = _Program(problem, work, self._layout, self.dtype, room)
+            room = places // width, width, 2 * steps
+            known = self._kept[width] = _Program(problem, work, self._layout, self.dtype, room)
         return known
 
     @torch.no_grad()
@@ -92,7 +115,7 @@ class GraphedModels:
             own = self._layout.views(rows[r].to(self.dtype))
             judged, lost = [], []
             for x, y in zip(*(torch.split(d, _EVALUATED_AT_ONCE) for d in data), strict=True):
-                result = functional_call(model, own, (_as_input(x, self.dtype),))
+                result = functional_call(model, own, (_as_input(x[None], self.dtype)[0],))
                 outputs = output_of(result).float()
                 judged.append(task.judge(outputs, y))
                 lost.append(task.losses(outputs, y).double().sum())
@@ -136,53 +159,78 @@ def _ends(queues: list[list[int]], counts: list[int]) -> list[list[tuple[int, in
     return found
 
 
-class _Slot:
-    """One place where clients are trained, one after the other."""
+def _can_map(problem: LocalProblem, dtype: torch.dtype) -> bool:
+    """Tell whether `vmap` takes a model, other than by going through clients one by one."""
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake, warnings.catch_warnings():
+            warnings.filterwarnings("error", message="There is a performance drop")
+            own = {n: fake.from_tensor(p.detach()) for n, p in problem.model.named_parameters()}
+            both = {n: torch.stack([p, p]).to(dtype).requires_grad_() for n, p in own.items()}
+            few = (fake.from_tensor(values)[:2] for values in problem.data)
+            x, y = (torch.stack([values, values]) for values in few)
+            share = torch.ones(2, 2, device=problem.device)
+            with torch.enable_grad():
+                losses = _losses_of(problem, 2)(both, _as_input(x, dtype), y, share)
+                torch.autograd.grad(losses.sum(), list(both.values()))
+    # A model's own code may fail under vmap in any way; what else is wrong shows without it.
+    except Exception:
+        return False
+    return True
+
+
+class _Slots:
+    """Places where clients are trained side by side, in each one after the other."""
 
     def __init__(
-        self, layout: FlatLayout, dtype: torch.dtype, steps: int, batch: int, device: torch.device
+        self, layout: FlatLayout, dtype: torch.dtype, device: torch.device, room: tuple[int, ...]
     ) -> None:
-        self._rows = torch.zeros(3, layout.size, device=device)
+        width, steps, batch = room
+        self._rows = torch.zeros(3, width, layout.size, device=device)
         # What is multiplied: a copy of the master in the working precision.
-        self._work = torch.zeros(layout.size, dtype=dtype, device=device)
-        self.working = {n: view.requires_grad_() for n, view in layout.views(self._work).items()}
-        self._views = [list(layout.views(row).values()) for row in self._rows]
-        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._work = torch.zeros(width, layout.size, dtype=dtype, device=device)
+        self.working = {n: v.requires_grad_() for n, v in layout.unflatten(self._work).items()}
+        self._views = [list(layout.unflatten(rows).values()) for rows in self._rows]
+        self.loss = torch.zeros(width, dtype=torch.float64, device=device)
         self.turn = torch.zeros(1, dtype=torch.int64, device=device)
-        self.sample = torch.zeros(steps, batch, dtype=torch.int64, device=device)
-        self.count = torch.zeros(steps, dtype=torch.int64, device=device)
-        self.key = torch.zeros(steps, dtype=torch.int64, device=device)
+        self.sample = torch.zeros(width, steps, batch, dtype=torch.int64, device=device)
+        self.count = torch.zeros(width, steps, dtype=torch.int64, device=device)
+        self.key = torch.zeros(width, steps, dtype=torch.int64, device=device)
 
     def models(self) -> _Models:
-        """Return the master, its working copy, the first model and the velocity, as lists."""
+        """Return the masters, their working copies, the first models and the velocities."""
         master, first, velocity = self._views
         return master, [view.detach() for view in self.working.values()], first, velocity
 
     def fill(
-        self, sample: Tensor, count: Tensor, keys: Tensor, queue: list[int], steps: list[int]
+        self,
+        s: int,
+        sample: Tensor,
+        count: Tensor,
+        keys: Tensor,
+        queue: list[int],
+        steps: list[int],
     ) -> None:
-        """Take over the batches of the jobs in the queue; afterwards, nothing is trained on."""
-        self.turn.zero_()
-        self.count.zero_()
+        """Take over the batches of the jobs in a queue; afterwards, nothing is trained on."""
         at = 0
+        self.count[s].zero_()
         for job in queue:
             here = slice(at, at + steps[job])
-            self.sample[here, : sample.shape[2]] = sample[: steps[job], job]
-            self.count[here] = count[: steps[job], job]
-            self.key[here] = keys[: steps[job], job]
+            self.sample[s, here, : sample.shape[2]] = sample[: steps[job], job]
+            self.count[s, here] = count[: steps[job], job]
+            self.key[s, here] = keys[: steps[job], job]
             at += steps[job]
 
-    def load(self, row: Tensor) -> None:
+    def load(self, s: int, row: Tensor) -> None:
         """Begin with a client at a global model."""
-        self._rows[:2] = row
-        self._rows[2].zero_()
-        self._work.copy_(row)
-        self.loss.zero_()
+        self._rows[:2, s] = row
+        self._rows[2, s].zero_()
+        self._work[s] = row
+        self.loss[s].zero_()
 
-    def store(self, row: Tensor, loss: Tensor) -> None:
+    def store(self, s: int, row: Tensor, loss: Tensor) -> None:
         """Hand over a client's local model, and the sum of its losses."""
-        row.copy_(self._rows[0])
-        loss.copy_(self.loss)
+        row.copy_(self._rows[0, s])
+        loss.copy_(self.loss[s])
 
 
 class _Program:
@@ -194,103 +242,125 @@ class _Program:
         work: LocalWork,
         layout: FlatLayout,
         dtype: torch.dtype,
-        room: tuple[int, int],
+        room: tuple[int, int, int],
     ) -> None:
         device, batch = problem.device, _batch_size(problem)
-        slots, self.room = room
-        self.work = work
+        streams, self._width, self.room = room
+        self.work, self.places = work, streams * self._width
         self._data, self._dtype = problem.data, dtype
         self.lr = torch.zeros((), device=device)
-        self.slots = [_Slot(layout, dtype, self.room, batch, device) for _ in range(slots)]
-        self._places = torch.arange(batch, device=device)
-        self._loss = _loss_of(problem.model, problem.task)
+        own = self._width, self.room, batch
+        self._slots = [_Slots(layout, dtype, device, own) for _ in range(streams)]
+        self._positions = torch.arange(batch, device=device)
+        self._losses = _losses_of(problem, self._width)
         self._descend = _descend
         self._graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
-            self._loss = torch.compile(self._loss, dynamic=False)
+            self._losses = torch.compile(self._losses, dynamic=False)
             self._descend = torch.compile(self._descend, dynamic=False)
             self._record()
+
+    def place(self, place: int) -> tuple[_Slots, int]:
+        """Return where a place is."""
+        return self._slots[place // self._width], place % self._width
+
+    def rewind(self) -> None:
+        """Begin with the first step."""
+        for slots in self._slots:
+            slots.turn.zero_()
 
     def step(self) -> None:
         """Take one step in every slot."""
         if self._graph is not None:
             self._graph.replay()
             return
-        for slot in self.slots:
-            self._advance(slot)
+        for slots in self._slots:
+            self._advance(slots)
 
     def _record(self) -> None:
-        streams = [torch.cuda.Stream() for _ in self.slots]  # type: ignore[no-untyped-call]
+        streams = [torch.cuda.Stream() for _ in self._slots]  # type: ignore[no-untyped-call]
         warm = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         warm.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm), _repeatable():
             for _ in range(2):
-                self._advance(self.slots[0])
+                self._advance(self._slots[0])
         torch.cuda.current_stream().wait_stream(warm)
         self._graph = torch.cuda.CUDAGraph()
         with _repeatable(), torch.cuda.graph(self._graph):
             main = torch.cuda.current_stream()
-            for slot, stream in zip(self.slots, streams, strict=True):
+            for slots, stream in zip(self._slots, streams, strict=True):
                 stream.wait_stream(main)
                 with torch.cuda.stream(stream):
-                    self._advance(slot)
+                    self._advance(slots)
             for stream in streams:
                 main.wait_stream(stream)
 
-    def _advance(self, slot: _Slot) -> None:
-        """Take one step of the client in a slot."""
+    def _advance(self, slots: _Slots) -> None:
+        """Take one step of the clients in some slots."""
         x, y = self._data
-        turn = slot.turn.clamp(max=len(slot.count) - 1)
-        sample = slot.sample.index_select(0, turn)[0]
-        count = slot.count.index_select(0, turn)[0]
-        inputs = x.index_select(0, sample)
+        turn = slots.turn.clamp(max=self.room - 1)
+        sample, count, key = (
+            values.index_select(1, turn)[:, 0] for values in (slots.sample, slots.count, slots.key)
+        )
+        inputs, targets = (v.index_select(0, sample.flatten()) for v in (x, y))
+        inputs, targets = (v.view(*sample.shape, *v.shape[1:]) for v in (inputs, targets))
         if self.work.augmentation:
-            inputs = self.work.augmentation(inputs, slot.key.index_select(0, turn)[0])
-        share = (self._places < count) / count.clamp(min=1)
-        targets = y.index_select(0, sample)
+            inputs = vmap(self.work.augmentation)(inputs, key)
+        share = (self._positions < count[:, None]) / count.clamp(min=1)[:, None]
         with torch.enable_grad():
-            loss = self._loss(slot.working, _as_input(inputs, self._dtype), targets, share)
-            gradients = torch.autograd.grad(loss, list(slot.working.values()))
+            losses = self._losses(slots.working, _as_input(inputs, self._dtype), targets, share)
+            gradients = torch.autograd.grad(losses.sum(), list(slots.working.values()))
         # What is finished stays where it is until it is handed over.
-        self._descend(slot.models(), gradients, self.work, self.lr * (count > 0))
-        slot.loss += loss.detach().double() * count
-        slot.turn += 1
+        self._descend(slots.models(), gradients, self.work, self.lr * (count > 0))
+        slots.loss += losses.detach().double() * count
+        slots.turn += 1
 
 
-def _loss_of(model: nn.Module, task: Task) -> Callable[..., Tensor]:
+def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
+    """Return the losses [width] of as many models on a batch each."""
+    model = side_by_side(problem.model) if width > 1 else problem.model
+
     def loss(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
         outputs = output_of(functional_call(model, parameters, (x,)))
-        return (task.losses(outputs.float(), y) * share).sum()
+        return (problem.task.losses(outputs.float(), y) * share).sum()
 
-    return loss
+    def alone(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        return loss({n: values[0] for n, values in parameters.items()}, x[0], y[0], share[0])[None]
+
+    return vmap(loss) if width > 1 else alone
 
 
 def _descend(models: _Models, gradients: Sequence[Tensor], work: LocalWork, lr: Tensor) -> None:
-    """Move a model against its gradients, in place; see `fedcohort.training.descent`."""
+    """Move models against their gradients, in place; see `fedcohort.training.descent`."""
     master, working, first, velocity = models
     moves = [gradient.float() for gradient in gradients]
     if work.proximal:
         pairs = zip(moves, master, first, strict=True)
         moves = [move + work.proximal * (here - start) for move, here, start in pairs]
     if work.clip is not None:
-        squares = torch.stack([move.square().sum() for move in moves])
-        scale = (work.clip / (squares.sum().sqrt() + 1e-6)).clamp(max=1.0)
-        moves = [move * scale for move in moves]
+        squares = torch.stack([move.square().flatten(1).sum(1) for move in moves])
+        scale = (work.clip / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+        moves = [move * _per_model(scale, move) for move in moves]
     for move, here, copy, speed in zip(moves, master, working, velocity, strict=True):
         move = move + work.weight_decay * here if work.weight_decay else move
         if work.momentum:
             faster = work.momentum * speed + move
             speed.copy_(faster)
             move = move + work.momentum * faster if work.nesterov else faster
-        moved = here - lr * move
+        moved = here - _per_model(lr, move) * move
         here.copy_(moved)
         copy.copy_(moved)
 
 
+def _per_model(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per model [W] in a shape that goes with parameters [W, ...]."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
 def _as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return inputs in the working precision, images channels-last; tokens stay as they are."""
+    """Return inputs [W, B, ...] in the working precision, images channels-last; not so tokens."""
     x = x.to(dtype) if x.is_floating_point() else x
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+    return x.movedim(2, -1).contiguous().movedim(-1, 2) if x.dim() == 5 else x
 
 
 @contextlib.contextmanager

@@ -1,0 +1,72 @@
+"""A model whose layers `vmap` turns into few, large operations when several of it train at once."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.training.accelerators.cuda_graphs.convolution import convolve
+
+
+def side_by_side(model: nn.Module) -> nn.Module:
+    """Return a copy of a model that computes the same and is for use under `vmap` alone."""
+    own = copy.deepcopy(model)
+    for part in own.modules():
+        if type(part) is nn.Conv2d and _is_plain(part):
+            part.__class__ = _Convolution
+        elif type(part) is nn.GroupNorm and part.affine:
+            part.__class__ = _GroupNorm
+    return own
+
+
+def _is_plain(layer: nn.Conv2d) -> bool:
+    """Tell whether `convolve` can do it."""
+    square = layer.stride[0] == layer.stride[1] and len({*layer.padding}) == 1
+    plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
+    return plain and square and not isinstance(layer.padding, str)
+
+
+class _Convolution(nn.Conv2d):
+    """A convolution that is one launch for all models."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        y: Tensor = _convolve_one(input, weight, self.stride[0], int(self.padding[0]))
+        return y if bias is None else y + bias[:, None, None]
+
+
+class _GroupNorm(nn.GroupNorm):
+    """Group normalisation written out: `vmap` does not take PyTorch's over weights.
+
+    As one factor and one term per channel, its gradient takes one pass over the images too.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        by_group = 1, self.num_groups, -1, 1
+        x = input.float().reshape(len(input), self.num_groups, -1, input[0, 0].numel())
+        variance, mean = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
+        factor = torch.rsqrt(variance + self.eps) * self.weight.float().view(by_group)
+        term = self.bias.float().view(by_group) - mean * factor
+        return (x * factor + term).to(input.dtype).reshape(input.shape)
+
+
+@torch.library.custom_op("fedcohort::convolve_one", mutates_args=())
+def _convolve_one(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
+    """Convolve images [B, CI, H, W] of one model with its weights [CO, CI, KH, KW]."""
+    return nn.functional.conv2d(x, w, stride=stride, padding=padding)
+
+
+@_convolve_one.register_fake
+def _outputs(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
+    return nn.functional.conv2d(x, w, stride=stride, padding=padding)
+
+
+@_convolve_one.register_vmap
+def _convolve_all(
+    info: Any, in_dims: tuple[int | None, ...], x: Tensor, w: Tensor, stride: int, padding: int
+) -> tuple[Tensor, int]:
+    """Convolve for all models at once."""
+    both = zip((x, w), in_dims, strict=False)
+    x, w = (v.expand(info.batch_size, *v.shape) if d is None else v.movedim(d, 0) for v, d in both)
+    y = convolve(x.movedim(2, -1).contiguous(), w.movedim(2, -1), stride, padding)
+    return y.movedim(-1, 2), 0
