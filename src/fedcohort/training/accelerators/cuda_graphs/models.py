@@ -21,9 +21,10 @@ from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters
 from fedcohort.training.task import Task
 
 # Clients that train side by side as one program. Always so many, whoever trains: what is added up
-# how must not depend on it. Runs that train fewer clients than `_FEW` would wait for empty slots.
-_WIDE, _FEW = 10, 6
-# Clients that train side by side on streams of their own, where one program is not possible.
+# how must not depend on it. Runs that train fewer clients than `_FEW` would wait for empty slots,
+# and models with more numbers than `_SMALL` gain nothing: their kernels take long enough.
+_WIDE, _FEW, _SMALL = 10, 6, 1_000_000
+# Clients that train side by side on streams of their own otherwise.
 _STREAMS = 20
 _EVALUATED_AT_ONCE = 2500
 
@@ -46,16 +47,18 @@ class GraphedModels:
     @torch.no_grad()
     def train(self, problem: LocalProblem) -> Trained:
         """Train; see `Trainer`."""
+        problem.model.train()
         if self._maps is None:
-            self._maps = _can_map(problem, self.dtype)
+            self._maps = self._layout.size <= _SMALL and _can_map(problem, self.dtype)
         model = problem.jobs.model
-        many = torch.bincount(model)[model] >= _FEW
-        if not self._maps:
-            many[:] = False
-        parts = [(many.nonzero()[:, 0], _WIDE), ((~many).nonzero()[:, 0], 1)]
-        parts = [(own, width) for own, width in parts if len(own)]
-        found = joined([self._train(problem.only(own), width) for own, width in parts])
-        order = torch.cat([own for own, _ in parts]).argsort().to(problem.device)
+        many = (torch.bincount(model)[model] >= _FEW) & self._maps
+        if many.all() or not many.any():
+            return self._train(problem, _WIDE if many.all() else 1)
+        wide, alone = (own.nonzero()[:, 0] for own in (many, ~many))
+        found = joined(
+            [self._train(problem.only(own), width) for own, width in ((wide, _WIDE), (alone, 1))]
+        )
+        order = torch.cat([wide, alone]).argsort().to(problem.device)
         whole = {name: values[order] for name, values in found.parameters.items()}
         return Trained(whole, found.losses[order])
 
