@@ -1,17 +1,19 @@
-"""The calibration of `fedcohort.advise`: the gain that profiles predict against the measured one.
+"""The calibration of `fedcohort.advise`: the gain that it predicts against the measured one.
 
     python studies/advise.py [-o FOLDER] [--csv FILE] [--published FILE]
 
 takes every published condition (`fedcohort arena --list`) in which both `match` and `fedavg` ran,
-and writes `advise.csv`, a row per condition, and the figure `advise`. Last it prints the rank
-correlation and the constant of `fedcohort/advice.py`.
+and writes `advise.csv`, a row per condition, and the figure `advise`. Last it prints rank
+correlations and the constants of `fedcohort/advice.py`.
 
 measured   2 to the mean over seeds of log2(fedavg's rounds to the target / match's), rounds read
            between evaluations by linear interpolation; a run that never got there counts as having
            arrived in the round after the last. With a 95 % t interval.
-predicted  by a constant that was fitted to the conditions of all other data sets.
+predicted  from profiles and agreements of gradients, by a constant that was fitted to the
+           conditions of all other data sets.
+alone      from profiles alone, likewise.
 
-Profiles are computed, and kept in the folder `--profiles`.
+Profiles and agreements are computed, and kept in the folder `--profiles`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
-from fedcohort.advice import OTHER_ERROR
+from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR
 from fedcohort.leaderboard.conditions import Condition
 from fedcohort.leaderboard.entries import Entry
 from fedcohort.leaderboard.published import FILE, Published
@@ -40,7 +42,7 @@ from fedcohort.report.grouping import dataset_title
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.assignment import asked_and_lost
 from fedcohort.simulation.devices import find_device
-from fedcohort.simulation.federation_profiles import profiles_and_sizes
+from fedcohort.simulation.federation_profiles import agreements_and_shared, profiles_and_sizes
 from fedcohort.simulation.materials import Materials
 
 Floats = NDArray[np.float64]
@@ -102,42 +104,46 @@ def _crossing(entry: Entry, scores: Floats) -> float:
     return float(begin + (end - begin) * (target - low) / (high - low))
 
 
-def advice_on(pair: Pair, seeds: int, cache: Path, device: str) -> list[Advice]:
+def advice_on(
+    pair: Pair, seeds: int, cache: Path, materials: Materials, device: str
+) -> list[Advice]:
     """Return what is said about the condition's first federations, one per seed."""
     said = []
     for config in pair.condition.runs(SELECTOR)[:seeds]:
-        profiles, sizes = _computed(config, cache, device)
+        sent = computed(config, cache, materials, device)
+        sizes, shared = sent.pop("sizes"), float(sent.pop("shared"))
         asked, lost = asked_and_lost(config, len(sizes))
-        said.append(advise(profiles, sizes, asked, lost=lost))
+        said.append(advise(sizes=sizes, k=asked, lost=lost, shared=shared, **sent))
     return said
 
 
-def _computed(config: RunConfig, cache: Path, device: str) -> tuple[Any, Any]:
-    """Return profiles and sizes from the cache, or compute them."""
+def computed(config: RunConfig, cache: Path, materials: Materials, device: str) -> dict[str, Any]:
+    """Return what clients send, and their sizes, from the cache, or compute it."""
     path = cache / f"{config.federation_key}.npz"
-    if not path.exists():
-        where = find_device(device)
-        cache.mkdir(parents=True, exist_ok=True)
-        plain = dataclasses.replace(config, precision="float32", eval_samples=1000)
-        profiles, sizes = profiles_and_sizes(plain, Materials(), where)
-        np.savez(path, profiles=profiles, sizes=sizes)
-    with np.load(path) as kept:
-        return kept["profiles"], kept["sizes"]
+    kept = dict(np.load(path)) if path.exists() else {}
+    if {"profiles", "sizes", "agreements", "shared"} <= kept.keys():
+        return kept
+    where = find_device(device)
+    cache.mkdir(parents=True, exist_ok=True)
+    plain = dataclasses.replace(config, precision="float32", eval_samples=1000)
+    profiles, sizes = profiles_and_sizes(plain, materials, where)
+    agreements, shared = agreements_and_shared(plain, materials, where)
+    found = {"profiles": profiles, "sizes": sizes, "agreements": agreements, "shared": shared}
+    np.savez(path, **found)  # type: ignore[arg-type]
+    return found
 
 
 def calibrate(
     found: Sequence[Pair], said: Sequence[Sequence[Advice]]
-) -> tuple[list[dict[str, Any]], float]:
-    """Return the table, and the constant that is fitted to all of it."""
+) -> tuple[list[dict[str, Any]], float, float]:
+    """Return the table, and the constants that are fitted to all of it, with agreements first."""
     spread = np.array([np.exp(np.mean([np.log(a.spread) for a in one])) for one in said])
+    felt = np.array([np.mean([a.gradient_spread for a in one]) for one in said])
     left = np.array([np.mean([a.left for a in one]) for one in said])
     measured = np.array([pair.doublings.mean() for pair in found])
     datasets = np.array([pair.condition.config.dataset for pair in found])
-    predicted = np.zeros(len(found))
-    for dataset in dict.fromkeys(datasets):
-        own = datasets == dataset
-        other = _fit(spread[~own], left[~own], measured[~own])
-        predicted[own] = _doublings(other, spread[own], left[own])
+    predicted = by_others(datasets, felt, left, measured)
+    alone = by_others(datasets, spread, left, measured)
     rows = []
     for place, pair in enumerate(found):
         doublings = pair.doublings
@@ -153,6 +159,8 @@ def calibrate(
                 "seeds": count,
                 "spread": round(float(spread[place]), 4),
                 "left": round(float(left[place]), 3),
+                "gradients": round(float(felt[place]), 4),
+                "alone": round(float(2 ** alone[place]), 3),
                 "predicted": round(float(2 ** predicted[place]), 3),
                 "measured": round(float(2 ** measured[place]), 3),
                 "low": round(float(2 ** (measured[place] - half)), 3),
@@ -160,7 +168,17 @@ def calibrate(
                 "speed": round(pair.baseline.arrival / max(pair.selector.arrival, 1), 3),
             }
         )
-    return rows, _fit(spread, left, measured)
+    return rows, _fit(felt, left, measured), _fit(spread, left, measured)
+
+
+def by_others(datasets: NDArray[Any], spread: Floats, left: Floats, measured: Floats) -> Floats:
+    """Return log2 of the gains of each data set, by a constant that is fitted to the others."""
+    predicted = np.zeros(len(datasets))
+    for dataset in dict.fromkeys(datasets):
+        own = datasets == dataset
+        other = _fit(spread[~own], left[~own], measured[~own])
+        predicted[own] = _doublings(other, spread[own], left[own])
+    return predicted
 
 
 def _fit(spread: Floats, left: Floats, measured: Floats) -> float:
@@ -169,7 +187,7 @@ def _fit(spread: Floats, left: Floats, measured: Floats) -> float:
     def missed(logarithm: float) -> float:
         return float(np.sum((_doublings(np.exp(logarithm), spread, left) - measured) ** 2))
 
-    return float(np.exp(minimize_scalar(missed, bounds=(-7, 0), method="bounded").x))
+    return float(np.exp(minimize_scalar(missed, bounds=(-7, 3), method="bounded").x))
 
 
 def _doublings(other: float, spread: Floats, left: Floats) -> Floats:
@@ -212,9 +230,11 @@ def advise_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     return figure
 
 
-def correlation(rows: Sequence[dict[str, Any]], measure: str = "measured") -> float:
-    """Return the rank correlation of the predicted and the measured gain."""
-    predicted, found = ([float(row[name]) for row in rows] for name in ("predicted", measure))
+def correlation(
+    rows: Sequence[dict[str, Any]], measure: str = "measured", prediction: str = "predicted"
+) -> float:
+    """Return the rank correlation of a predicted and a measured gain."""
+    predicted, found = ([float(row[name]) for row in rows] for name in (prediction, measure))
     return float(spearmanr(predicted, found)[0])
 
 
@@ -233,6 +253,17 @@ def repeatability(found: Sequence[Pair]) -> float:
     return float(np.mean(halves))
 
 
+def attainable(rows: Sequence[dict[str, Any]], found: Sequence[Pair]) -> float:
+    """Return the rank correlation to expect if all predictions were exact but for the seeds."""
+    exact = np.log2([row["predicted"] for row in rows])
+    rng = generator(0, "attainable")
+    errors = [
+        one.std(ddof=1) / np.sqrt(len(one)) * rng.standard_t(len(one) - 1, 2000)
+        for one in (pair.doublings for pair in found)
+    ]
+    return float(np.mean([spearmanr(exact, exact + error)[0] for error in np.transpose(errors)]))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table and the figure, and print what `fedcohort/advice.py` has to say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -246,12 +277,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.csv = options.csv or options.output / "advise.csv"
     cache = options.profiles or options.output / "profiles"
     found = pairs(Published(options.published))
-    said = [advice_on(pair, options.seeds, cache, options.device) for pair in found]
-    rows, other = calibrate(found, said)
+    materials = Materials()
+    said = [advice_on(pair, options.seeds, cache, materials, options.device) for pair in found]
+    rows, other_gradient, other = calibrate(found, said)
     write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
     print(f"rank correlation {correlation(rows):.3f}; with speed {correlation(rows, 'speed'):.3f}")
+    print(f"from profiles alone: {correlation(rows, prediction='alone'):.3f}")
     print(f"of measured gains with those of other seeds, by halves: {repeatability(found):.3f}")
-    print(f"constant {other:.4f}; fedcohort/advice.py has {OTHER_ERROR}")
+    print(f"of exact predictions with gains as noisy as these: {attainable(rows, found):.3f}")
+    print(f"constants {other_gradient:.4f} and, from profiles alone, {other:.4f};", end=" ")
+    print(f"fedcohort/advice.py has {OTHER_GRADIENT_ERROR} and {OTHER_ERROR}")
 
 
 if __name__ == "__main__":

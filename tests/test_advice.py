@@ -9,7 +9,7 @@ import pytest
 
 import fedcohort.advice
 from fedcohort import advise, make_selector
-from fedcohort.advice import OTHER_ERROR, predicted_gain
+from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR, predicted_gain
 from fedcohort.errors import CohortSizeError, InvalidInputError, InvalidParameterError
 from fedcohort.selection.coordinates import Basis
 
@@ -99,6 +99,82 @@ def test_the_gain_is_a_ratio_of_errors():
     assert predicted_gain(0.0, 1.0) == 1
 
 
+def label_clients(count=60, classes=5, purity=1.0, seed=0):
+    """Return label shares [C, K], and profiles that tell them; classes are equally frequent."""
+    rng = np.random.default_rng(seed)
+    shares = purity * np.eye(classes)[np.arange(count) % classes] + (1 - purity) / classes
+    vertices = 5 + rng.normal(size=(classes, 20))
+    return shares, shares @ vertices + 1e-4 * rng.normal(size=(count, 20))
+
+
+@pytest.mark.parametrize("purity", [1.0, 0.5, 0.2])
+def test_agreements_give_the_error_of_a_uniform_cohort_s_gradient(purity):
+    shares, profiles = label_clients(purity=purity)
+    # Gradients by the outputs of a classifier that knows nothing: 1 / K less the label.
+    gradients = 1 / 5 - shares
+    agreements = np.sum(gradients**2, axis=1) / (1 - 1 / 5)
+    advice = advise(profiles, k=6, agreements=agreements)
+    rng = np.random.default_rng(1)
+    drawn = [gradients[rng.choice(60, 6, replace=False)].mean(axis=0) for _ in range(4000)]
+    error = np.sqrt(np.mean(np.sum(np.square(drawn), axis=1)) / (1 - 1 / 5))
+    assert advice.gradient_spread == pytest.approx(error, rel=0.05)
+
+
+def test_agreements_tell_labels_from_style():
+    profiles = clients()
+    alone = advise(profiles, k=5)
+    labels, style = (advise(profiles, k=5, agreements=np.full(60, a)) for a in (1.0, 0.01))
+    assert labels.gain > 1.5
+    assert style.gain < 1.05
+    assert "Stay with uniform" in style.recommendation
+    assert "photographs" not in style.recommendation
+    # What cohorts look like does not depend on them.
+    assert labels.distances == style.distances == alone.distances
+    assert labels.left == alone.left
+    assert alone.gradient_spread is None
+    assert "would tell" in str(alone)
+    assert "would tell" not in str(labels)
+    assert "Their gradients are off by" in str(labels)
+
+
+def test_what_all_clients_share_is_no_difference():
+    # Random samples of a population in which nine of ten are of one of two classes.
+    common = 2 * (0.5 - 0.9) ** 2 / (2 * 0.5**2)
+    given = {"k": 5, "agreements": np.full(60, common)}
+    assert advise(clients(), **given, shared=common).gain == 1
+    assert advise(clients(), **given).gain > 1.3
+    # Clients of one class each differ by all the variance there is.
+    pure = {"k": 5, "agreements": np.ones(60)}
+    assert advise(clients(), **pure, shared=common).gain == pytest.approx(
+        advise(clients(), **pure).gain
+    )
+
+
+def test_large_clients_agreements_weigh_more():
+    sizes, halves = np.repeat([10.0, 1.0], 30), np.repeat([0.9, 0.1], 30)
+    large, small = (advise(clients(), sizes, 5, agreements=a) for a in (halves, halves[::-1]))
+    ratio = (10 * 0.9 + 0.1) / (10 * 0.1 + 0.9)
+    assert (large.gradient_spread / small.gradient_spread) ** 2 == pytest.approx(ratio)
+
+
+def test_agreements_of_equal_profiles_gain_nothing():
+    advice = advise(np.full((20, 8), 3.0), k=4, agreements=np.ones(20))
+    assert advice.gain == 1
+
+
+def test_agreements_are_sampled_with_a_large_population(monkeypatch):
+    monkeypatch.setattr(fedcohort.advice, "_CLIENTS", 50)
+    few = advise(clients(count=300), k=5, agreements=np.full(300, 0.5))
+    assert few.gradient_spread == pytest.approx(math.sqrt(0.5 / 5), rel=0.1)
+
+
+def test_agreements_predict_where_profiles_alone_do_not():
+    centred = clients() - clients().mean(axis=0)
+    advice = advise(centred, k=5, agreements=np.full(60, 0.5))
+    assert advice.gain == predicted_gain(0.0, advice.left, advice.gradient_spread)
+    assert predicted_gain(9.0, 0.0, OTHER_GRADIENT_ERROR) == pytest.approx(math.sqrt(2))
+
+
 def test_profiles_beyond_the_calibration_get_no_prediction():
     advice = advise(clients() - clients().mean(axis=0), k=5)
     assert advice.gain is None
@@ -163,6 +239,10 @@ def test_a_large_population_is_sampled(monkeypatch):
         (InvalidInputError, "must speak of the same clients", {"sizes": [1, 2]}),
         (InvalidInputError, "is not finite", {"profiles": np.full((9, 3), np.nan)}),
         (InvalidInputError, "must have shape", {"profiles": np.ones(9)}),
+        (InvalidInputError, "for each of the 60 clients", {"agreements": [0.5]}),
+        (InvalidInputError, "client 1 is nan", {"agreements": [0.5, np.nan, *[0.5] * 58]}),
+        (InvalidInputError, "client 0 is 1.5", {"agreements": np.full(60, 1.5)}),
+        (InvalidParameterError, "shared must be", {"shared": 1.0}),
     ],
 )
 def test_nonsense_is_refused_in_words(error, words, arguments):

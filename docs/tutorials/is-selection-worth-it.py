@@ -3,9 +3,9 @@
 # %% [markdown]
 # # Is selection worth it for my federation?
 #
-# A profile costs each client one forward pass over its data and one upload of a few hundred numbers. From the profiles alone
-# `fedcohort.advise` says how far cohorts drawn at random are from everyone's data, how much closer selection can bring them, and what
-# that is likely to gain in rounds. It needs `pip install 'fedcohort[sim]'` here, to make the profiles; `advise` itself needs NumPy and
+# A profile costs each client one forward pass over its data and one upload of a few hundred numbers. From the profiles
+# `fedcohort.advise` says how far cohorts drawn at random are from everyone's data and how much closer selection can bring them. With one
+# more number per client, how far the gradients of its own samples agree, it says what that is likely to gain in rounds. It needs `pip install 'fedcohort[sim]'` here, to make the profiles; `advise` itself needs NumPy and
 # SciPy only. How far it can be trusted is on [its own page](../advise.md).
 #
 # ## Ask
@@ -17,7 +17,7 @@ import torch
 
 from fedcohort import advise, simulate
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.federation_profiles import profiles_and_sizes
+from fedcohort.simulation.federation_profiles import agreements_and_shared, profiles_and_sizes
 from fedcohort.simulation.materials import Materials
 
 materials, cpu = Materials(), torch.device("cpu")
@@ -25,7 +25,9 @@ materials, cpu = Materials(), torch.device("cpu")
 
 def ask(k=10, lost=0.0, **settings):
     config = RunConfig(dataset="digits", clients=50, **settings)
-    return advise(*profiles_and_sizes(config, materials, cpu), k, lost=lost)
+    profiles, sizes = profiles_and_sizes(config, materials, cpu)
+    agreements, shared = agreements_and_shared(config, materials, cpu)
+    return advise(profiles, sizes, k, lost=lost, agreements=agreements, shared=shared)
 
 
 print(ask(skew="1"))
@@ -34,8 +36,8 @@ print(ask(skew="1"))
 # The distances are in the coordinates in which `match` compares profiles. *Best cohort found* is what ten of these clients can reach, and
 # *noise of samples* is how far ten clients' worth of samples drawn from everyone would be: closer than that is luck, not balance.
 #
-# The same from a file of profiles, whoever made them: `fedcohort advise --profiles profiles.npy --sizes sizes.npy -k 10`. Or let
-# fedcohort divide and profile a data set: `fedcohort advise --dataset digits --skew 1 --clients 50 -k 10`; `--dataset` takes your own
+# The same from a file, whoever made it: `fedcohort advise --profiles profiles.npz -k 10`, with arrays `profiles`, `sizes` and
+# `agreements`. Or let fedcohort divide and profile a data set: `fedcohort advise --dataset digits --skew 1 --clients 50 -k 10`; `--dataset` takes your own
 # file too.
 #
 # ## When it says no
@@ -97,6 +99,7 @@ assert found["1"] > found["0.5"]
 #
 # ## What it cannot know
 #
-# Profiles say *that* clients differ, not *in what*. Labels that differ bend the gradients apart, and selection mends that; another
-# handwriting or another camera may move profiles as far and matter little. Where you do not know, let a short run decide, as above. On
-# Flower and NVFlare the same advice stands as one line in the server's log once the first profiles are in.
+# Profiles alone say *that* clients differ, not *in what*. Labels that differ bend the gradients apart, and selection mends that; another
+# handwriting or another camera may move profiles as far and matter little. Agreements tell the one from the other. On Flower and NVFlare
+# clients send none: there the advice from profiles alone stands as one line in the server's log, and where you do not know in what
+# clients differ, let a short run decide, as above.

@@ -2,14 +2,23 @@
 
 Cohorts are drawn with each rule, and it is seen how far the mean profile of a cohort is from
 everyone's. In the coordinates of `match` (`fedcohort.selection.coordinates`) that says how close a
-rule comes, what k clients can reach at best, and how many clients drawn at random would do. The
-predicted gain rests on plain distances u of uniform and m of `match`'s cohorts, relative to the
-length of everyone's mean profile:
+rule comes, what k clients can reach at best, and how many clients drawn at random would do.
 
-    gain = √((s² + u²) / (s² + m²))
+The predicted gain is a ratio of errors,
 
-where s stands for all that disturbs training and that selection does not change. It is the one
-constant, fitted to the conditions of the leaderboard (`studies/advise.py`, docs/advise.md).
+    gain = √((s² + u²) / (s² + m²)),    m = left · u
+
+where u is how far uniform cohorts are off, `left` the share of that which `match` leaves, in plain
+profile space, and s stands for all that disturbs training and that selection does not change. Where
+clients also say how far the gradients of their samples agree (`fedcohort.profiles.agreement`), u is
+the error of a uniform cohort's gradient, relative to a sample's:
+
+    u² = (mean agreement - shared agreement) / (1 - shared agreement) · d² / D²
+
+The first factor is the share of the variance of samples' gradients that lies between clients; the
+second, of mean squared distances of uniform cohorts' profiles and of clients', is about 1/k - 1/C.
+Without agreements u is d, relative to the length of everyone's mean profile. s is the one constant
+of each, fitted to the conditions of the leaderboard (`studies/advise.py`, docs/advise.md).
 """
 
 import dataclasses
@@ -20,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.errors import InvalidParameterError
+from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.parameters import Interval
 from fedcohort.randomness import generator
 from fedcohort.selection import Outcome, Selector, make_selector
@@ -34,16 +43,25 @@ _COHORTS = 200
 _CLIENTS, _CLIENTS_PER_PLACE = 1000, 4
 # How much less variance the next direction has where kinds end and noise begins.
 _GAP = 3.0
-# s, from python studies/advise.py; profiles that differ far more than its own have no prediction.
+# s, from python studies/advise.py: with agreements, and from profiles alone. Of the latter, those
+# that differ far more than its own have no prediction.
+OTHER_GRADIENT_ERROR = 0.21
 OTHER_ERROR = 0.068
 _LARGEST_SPREAD = 0.3
+# How far above 1 an agreement may be that was computed in single precision.
+_ROUNDING = 1e-6
 # Gains that are worth a change, and that are worth a try.
 _CLEAR, _SLIGHT = 1.25, 1.1
 
-CANNOT_KNOW = (
+_PROFILES_CANNOT_KNOW = (
     "Profiles cannot tell whether clients differ by label, which selection helps with, or by style"
     " (writers, devices), of which it helps less; nor how much gradients feel of the difference,"
-    " nor how long training takes."
+    " nor how long training takes. Agreements of gradients, one more number per client, would tell"
+    " the first two."
+)
+_AGREEMENTS_CANNOT_KNOW = (
+    "Neither profiles nor agreements of gradients can tell how long training takes, nor who will be"
+    " away."
 )
 
 
@@ -76,9 +94,13 @@ class Advice:
         How far uniform cohorts are off, relative to the length of everyone's mean profile.
     left : float
         The share of that which `match` leaves.
+    gradient_spread : float or None
+        How far the gradient of a uniform cohort is off, relative to the root mean square of
+        samples' gradients about their mean; None where no agreements were given.
     gain : float or None
-        Rounds of uniform sampling over those of `match`, predicted; None where profiles differ so
-        much more than those of the calibration that nothing can be said.
+        Rounds of uniform sampling over those of `match`, predicted; None where there are no
+        agreements, and profiles differ so much more than those of the calibration that nothing can
+        be said.
 
     Examples
     --------
@@ -97,6 +119,7 @@ class Advice:
     equal_cohort: int
     spread: float
     left: float
+    gradient_spread: float | None
     gain: float | None
 
     @property
@@ -129,11 +152,22 @@ class Advice:
                 f"Try match: about {self.gain:.1f} times as fast as uniform sampling, which pays in"
                 f" trainings of more than {math.ceil(self.rounds_to_repay)} rounds."
             )
+        if self.gradient_spread is not None:
+            return (
+                f"Stay with uniform sampling: match would be about {self.gain:.2f} times as fast,"
+                " which does not pay for profiles."
+            )
         return (
             "Stay with uniform sampling: as far as these profiles tell, match would be about"
             f" {self.gain:.2f} times as fast, which does not pay for them. Of photographs, whose"
             " classes an untrained model hardly tells apart, they tell little: compare both there."
         )
+
+    @property
+    def cannot_know(self) -> str:
+        """What the advice does not rest on."""
+        alone = self.gradient_spread is None
+        return _PROFILES_CANNOT_KNOW if alone else _AGREEMENTS_CANNOT_KNOW
 
     @property
     def line(self) -> str:
@@ -157,14 +191,19 @@ class Advice:
         rows += [("best cohort found", self.best), ("noise of samples", self.noise)]
         table = "\n".join(f"  {name:<18}{value:6.2f}" for name, value in rows)
         gain = "cannot be predicted" if self.gain is None else f"{self.gain:.2f} times as fast"
+        felt = (
+            ""
+            if self.gradient_spread is None
+            else f"Their gradients are off by {self.gradient_spread:.1%} of a sample's.\n"
+        )
         return (
             f"{self.clients} clients, cohorts of {self.k}{lost}. {seem}\n"
             f"\nHow far a cohort's mean profile is from everyone's:\n{table}\n"
             f"\nUniform cohorts are as close as match's from {self.equal_cohort} clients on.\n"
             f"They are off by {self.spread:.1%} of the mean profile, and match leaves"
-            f" {self.left:.0%} of that.\n".replace("%", " %")
+            f" {self.left:.0%} of that.\n{felt}".replace("%", " %")
             + f"Predicted gain of match over uniform sampling: {gain}.\n"
-            f"\n{self.recommendation}\n{CANNOT_KNOW}"
+            f"\n{self.recommendation}\n{self.cannot_know}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -175,14 +214,20 @@ class Advice:
             "spread": self.spread if math.isfinite(self.spread) else None,
             "rounds_to_repay": None if math.isinf(repay) else math.ceil(repay),
             "recommendation": self.recommendation,
-            "cannot_know": CANNOT_KNOW,
+            "cannot_know": self.cannot_know,
         }
 
 
 def advise(
-    profiles: ArrayLike, sizes: ArrayLike | None = None, k: int = 10, *, lost: float = 0.0
+    profiles: ArrayLike,
+    sizes: ArrayLike | None = None,
+    k: int = 10,
+    *,
+    lost: float = 0.0,
+    agreements: ArrayLike | None = None,
+    shared: float = 0.0,
 ) -> Advice:
-    """Say from profiles alone whether selection is worth it in a federation.
+    """Say from profiles whether selection is worth it in a federation, before anything is trained.
 
     Parameters
     ----------
@@ -194,6 +239,13 @@ def advise(
         Clients that a round asks.
     lost : float
         The share of them that does not answer, from 0 to below 1.
+    agreements : array_like [C], optional
+        How far the gradients of each client's samples agree, from 0 to 1, as
+        `fedcohort.profiles.agreement` has them. With them the predicted gain is far better; see
+        docs/advise.md.
+    shared : float
+        The agreement of everyone's samples as one set, from 0 to below 1. It is 0 where all classes
+        are equally frequent over all clients; where some are rare, 0 makes the gain too large.
 
     Examples
     --------
@@ -207,21 +259,34 @@ def advise(
     5
     >>> advice.distances["match"] < advice.distances["fedavg"] / 2
     True
+    >>> advise(profiles, k=5, agreements=np.full(60, 0.9)).gain > 1.5  # kinds are classes
+    True
+    >>> advise(profiles, k=5, agreements=np.full(60, 0.01)).gain < 1.1  # kinds are styles
+    True
     """
     within = Interval(0, 1, closed="left")
-    if not within(lost):
-        raise InvalidParameterError(f"lost must be {within}, not {lost!r}.")
+    for name, value in {"lost": lost, "shared": shared}.items():
+        if not within(value):
+            raise InvalidParameterError(f"{name} must be {within}, not {value!r}.")
     # The selectors refuse what cannot be a profile, a size or a cohort, in words.
     first = make_selector("match").fit(profiles, sizes=sizes)
     first.select(k, rng=generator(0, "advice", 0))
     table = np.asarray(profiles, np.float64)
     counts = np.ones(len(table)) if sizes is None else np.asarray(sizes, np.float64)
+    between = _between_clients(agreements, counts, shared)
     everyone, most = len(table), max(_CLIENTS, _CLIENTS_PER_PLACE * k)
     if everyone > most:
         rows = np.sort(generator(0, "advice clients").choice(everyone, most, replace=False))
         table, counts = table[rows], counts[rows]
-    cohorts = {rule: _cohorts(rule, table, counts, k, lost) for rule in RULES}
-    closest = _cohorts(_BEST, table, counts, k, 0.0)
+    return _advice(table, counts, k, lost, between, everyone)
+
+
+def _advice(
+    table: Floats, counts: Floats, k: int, lost: float, between: float | None, everyone: int
+) -> Advice:
+    """Return the advice on a sample of `everyone`: profiles [C, Q] and sizes [C]."""
+    cohorts = {rule: cohort_weights(rule, table, counts, k, lost) for rule in RULES}
+    closest = cohort_weights(_BEST, table, counts, k, 0.0)
 
     basis, share = Basis.fit(table, counts), counts / counts.sum()
     plain = basis.project(table)
@@ -233,6 +298,10 @@ def advise(
     mean = float(np.linalg.norm(share @ (table / basis.unit)))
     spread = uniform / mean if mean > 0 else (math.inf if uniform > 0 else 0.0)
     left = matched / uniform if uniform > 0 else 1.0
+    gradient_spread = None
+    if between is not None:
+        apart = math.sqrt(share @ np.sum(plain**2, axis=1))
+        gradient_spread = math.sqrt(between) * uniform / apart if apart > 0 else 0.0
     return Advice(
         clients=everyone,
         k=k,
@@ -244,11 +313,14 @@ def advise(
         equal_cohort=_equal_cohort(distances["fedavg"], distances["match"], k, lost, everyone),
         spread=spread,
         left=left,
-        gain=predicted_gain(spread, left),
+        gradient_spread=gradient_spread,
+        gain=predicted_gain(spread, left, gradient_spread),
     )
 
 
-def predicted_gain(spread: float, left: float) -> float | None:
+def predicted_gain(
+    spread: float, left: float, gradient_spread: float | None = None
+) -> float | None:
     """Return how many times as fast `match` is expected to be.
 
     Parameters
@@ -257,24 +329,73 @@ def predicted_gain(spread: float, left: float) -> float | None:
         How far uniform cohorts are from everyone; see `Advice`.
     left : float
         The share of that which `match` leaves.
+    gradient_spread : float, optional
+        How far uniform cohorts' gradients are off; it takes the place of `spread`.
 
     Returns
     -------
     float or None
-        None where profiles are spread too far for a prediction.
+        None where profiles are spread too far for a prediction from them alone.
 
     Examples
     --------
     >>> round(predicted_gain(0.1, 0.2), 2)
     1.71
+    >>> round(predicted_gain(0.1, 0.2, gradient_spread=0.28), 2)
+    1.61
     """
+    if gradient_spread is not None:
+        return _ratio(OTHER_GRADIENT_ERROR, gradient_spread, left)
     if spread > _LARGEST_SPREAD:
         return None
-    return math.hypot(OTHER_ERROR, spread) / math.hypot(OTHER_ERROR, spread * left)
+    return _ratio(OTHER_ERROR, spread, left)
 
 
-def _cohorts(rule: str, profiles: Floats, sizes: Floats, k: int, lost: float) -> Floats:
-    """Return the weights [n, C] of all clients in consecutive cohorts of a rule."""
+def _ratio(other: float, uniform: float, left: float) -> float:
+    return math.hypot(other, uniform) / math.hypot(other, uniform * left)
+
+
+def _between_clients(agreements: ArrayLike | None, sizes: Floats, shared: float) -> float | None:
+    """Return which share of the variance of samples' gradients lies between clients."""
+    if agreements is None:
+        return None
+    values = np.asarray(agreements, np.float64)
+    if values.shape != sizes.shape:
+        raise InvalidInputError(
+            f"agreements must have one number for each of the {len(sizes)} clients, not the shape"
+            f" {values.shape}."
+        )
+    wrong = np.flatnonzero(~((values >= 0) & (values <= 1 + _ROUNDING)))
+    if len(wrong):
+        raise InvalidInputError(
+            f"agreements must be numbers from 0 to 1, and that of client {wrong[0]} is"
+            f" {values[wrong[0]]}."
+        )
+    mean = float(np.average(values, weights=sizes))
+    return min(1.0, max(0.0, (mean - shared) / (1 - shared)))
+
+
+def cohort_weights(rule: str, profiles: Floats, sizes: Floats, k: int, lost: float) -> Floats:
+    """Return the weights of all clients in 200 consecutive cohorts of a rule.
+
+    Parameters
+    ----------
+    rule : str
+        A selector that needs profiles at most.
+    profiles, sizes, k, lost
+        As in `advise`, but arrays of float64.
+
+    Returns
+    -------
+    float64 [200, C]
+        0 for those who are not in a cohort or do not answer.
+
+    Examples
+    --------
+    >>> weights = cohort_weights("match", np.repeat(np.eye(5), 8, axis=0), np.ones(40), 5, 0.0)
+    >>> bool(np.allclose(weights.sum(axis=1), 1))
+    True
+    """
     selector: Selector = make_selector(rule).fit(profiles, sizes=sizes)
     weights = np.zeros((_COHORTS, len(sizes)))
     for round_ in range(_COHORTS):

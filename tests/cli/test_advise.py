@@ -42,6 +42,31 @@ def test_all_kinds_of_files_say_the_same(tmp_path, profiles):
     assert said[0] != asked("--profiles", tmp_path / "p.npy", "-k", 4)
 
 
+def test_a_file_may_hold_agreements(tmp_path, profiles):
+    def told(**arrays):
+        np.savez(tmp_path / "p.npz", profiles=profiles, **arrays)
+        return json.loads(asked("--profiles", tmp_path / "p.npz", "-k", 4, "--json"))
+
+    half = np.full(40, 0.5)
+    alone, agreed, common = told(), told(agreements=half), told(agreements=half, shared=0.5)
+    assert alone["gradient_spread"] is None
+    assert agreed["gradient_spread"] > 0.2
+    assert agreed["gain"] > 1.2
+    assert common["gain"] == 1
+    with pytest.raises(FedcohortError, match=r"'shared' of .* must be one number"):
+        told(shared=0.5)
+    with pytest.raises(FedcohortError, match="must be one number"):
+        told(agreements=half, shared=half)
+    with pytest.raises(FedcohortError, match="must hold numbers"):
+        told(agreements=half.astype(str))
+
+
+def test_clients_that_promise_privacy_send_no_agreements():
+    private = json.loads(asked("--clients", 50, "--skew", 1, "--profile-epsilon", 8, "--json"))
+    assert private["gradient_spread"] is None
+    assert json.loads(asked("--clients", 50, "--skew", 1, "--json"))["gradient_spread"] > 0.2
+
+
 def test_json_is_one_document(tmp_path, profiles):
     np.save(tmp_path / "p.npy", profiles)
     said = json.loads(asked("--profiles", tmp_path / "p.npy", "-k", 4, "--dropout", 0.25, "--json"))

@@ -318,7 +318,16 @@ def advice(reader):
             table, sizes = read_profiles(path)
     # Fewer cohorts than users get: the arithmetic is the same, and more cases fit into a night.
     with mock.patch("fedcohort.advice._COHORTS", 4):
-        found = advise(table, sizes, k, lost=reader.choice((0.0, 0.3, 1.0, -1.0, math.nan)))
+        found = advise(
+            table,
+            sizes,
+            k,
+            lost=reader.choice((0.0, 0.3, 1.0, -1.0, math.nan)),
+            agreements=[reader.choice((0.0, 0.4, 1.0, math.nan))] * count
+            if reader.flag()
+            else None,
+            shared=reader.choice((0.0, 0.5, 1.0)),
+        )
     assert found.gain is None or found.gain >= 0
     assert all(math.isfinite(distance) for distance in found.distances.values())
     assert str(found).strip()

@@ -45,7 +45,9 @@ def advice_on(
     config = RunConfig(**{n: v for n, v in settings.items() if n in _WITH_A_FILE}, selector="match")
     table, held = read_profiles(profiles)
     counts = held if sizes is None else read_numbers(sizes)
-    return advise_on(table, counts, config.cohort, lost=config.dropout)
+    return advise_on(
+        table, counts, config.cohort, lost=config.dropout, **_read_agreements(profiles)
+    )
 
 
 def _on_settings(config: RunConfig, device: str) -> Advice:
@@ -57,13 +59,18 @@ def _on_settings(config: RunConfig, device: str) -> Advice:
     # Imported only now, since PyTorch comes with it: wrong options are answered at once.
     from fedcohort.simulation.assignment import asked_and_lost
     from fedcohort.simulation.devices import device_for
-    from fedcohort.simulation.federation_profiles import profiles_and_sizes
+    from fedcohort.simulation.federation_profiles import agreements_and_shared, profiles_and_sizes
     from fedcohort.simulation.materials import Materials
 
     where = device_for([config], device)
-    profiles, sizes = profiles_and_sizes(config, Materials(), where)
+    materials = Materials()
+    profiles, sizes = profiles_and_sizes(config, materials, where)
     asked, lost = asked_and_lost(config, len(sizes))
-    return advise_on(profiles, sizes, asked, lost=lost)
+    if config.promise is not None:
+        # Clients that promise privacy send no agreements, which would not be covered by it.
+        return advise_on(profiles, sizes, asked, lost=lost)
+    agreements, shared = agreements_and_shared(config, materials, where)
+    return advise_on(profiles, sizes, asked, lost=lost, agreements=agreements, shared=shared)
 
 
 def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -78,6 +85,23 @@ def read_profiles(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
         )
     held = found.get("sizes")
     return _numbers(path, found["profiles"]), None if held is None else _numbers(path, held)
+
+
+def _read_agreements(path: Path) -> dict[str, Any]:
+    """Return the agreements of a .npz file that has them, as arguments of `advise`."""
+    if path.suffix.lower() != ".npz":
+        return {}
+    found = {
+        name: _numbers(path, array)
+        for name, array in read_arrays(path, ("agreements", "shared")).items()
+    }
+    if "shared" in found:
+        if "agreements" not in found or found["shared"].size != 1:
+            raise InvalidInputError(
+                f"'shared' of {str(path)!r} must be one number, beside an array 'agreements'."
+            )
+        return found | {"shared": float(found["shared"].item())}
+    return dict(found)
 
 
 def read_numbers(path: Path) -> NDArray[Any]:

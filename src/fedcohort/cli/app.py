@@ -314,7 +314,10 @@ def advise(
     *,
     profiles: Annotated[
         Path | None,
-        typer.Option(help="A .npy, .npz or .csv file of profiles [C, Q], instead of a data set."),
+        typer.Option(
+            help="A .npy, .npz or .csv file of profiles [C, Q], instead of a data set. A .npz may"
+            " hold sizes [C], agreements [C] and shared too."
+        ),
     ] = None,
     sizes: Annotated[
         Path | None, typer.Option(help="A .npy or .csv file [C], samples a client; with profiles.")
@@ -323,7 +326,7 @@ def advise(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Say from profiles alone whether selection is worth it in a federation."""
+    """Say from profiles whether selection is worth it in a federation, before it trains."""
     advice = advice_on(settings, profiles, sizes, k, device)
     typer.echo(json_module.dumps(advice.to_json()) if json else advice)
 

@@ -12,7 +12,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of each sample, [n]."""
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
@@ -22,7 +23,7 @@ def gradient_profiles(
     y: Tensor,
     samples: Tensor,
     sizes: Tensor,
-    losses: Callable[[Tensor, Tensor], Tensor] = _cross_entropy,
+    losses: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
 ) -> Tensor:
     """Return the loss gradient of m clients at the initial model.
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 
 from fedcohort.federation import Federation
 from fedcohort.profiles import (
+    OutputGradients,
     fc1_profiles,
     gradient_profiles,
+    output_gradients,
     private_profiles,
     representative_gradient_profiles,
 )
@@ -19,12 +22,13 @@ from fedcohort.randomness import generator
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.jobs import order_keys
 from fedcohort.training.modules import named_state, normalisation_names, trained_names
-from fedcohort.training.problem import Jobs, LocalProblem
+from fedcohort.training.problem import Data, Jobs, LocalProblem
+from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.workers import in_workers
 
-# Profiled as one piece of work on a CPU.
-_CLIENTS_AT_ONCE = 8
+# Of a piece of work on a CPU, and of a forward pass: few, so that values stay in the cache.
+_CLIENTS_AT_ONCE, _SAMPLES_AT_ONCE = 8, 200
 
 
 def client_profiles(
@@ -62,20 +66,50 @@ def client_profiles(
     return profiles.cpu().numpy()
 
 
+def client_output_gradients(
+    model: nn.Module, data: Data, federation: Federation, task: Task
+) -> OutputGradients:
+    """Return the gradients by the outputs of `model`, the first one, of all clients."""
+    x, y = data
+    samples = torch.from_numpy(federation.partition.indices).to(x.device)
+    sizes = torch.from_numpy(federation.sizes).to(x.device)
+    if x.device.type != "cpu":
+        return output_gradients(model, x, y, samples, sizes, task.losses)
+    fast = _for_cpu(model)
+
+    def of_piece(part: tuple[Tensor, Tensor]) -> OutputGradients:
+        return output_gradients(fast, x, y, *part, task.losses, samples_at_once=_SAMPLES_AT_ONCE)
+
+    found = in_workers(of_piece, _pieces(samples, sizes))
+    return OutputGradients(
+        torch.cat([piece.means for piece in found]), torch.cat([piece.squares for piece in found])
+    )
+
+
 def _on_cpu(
     model: nn.Module, x: Tensor, samples: Tensor, sizes: Tensor, layer: str | None
 ) -> Tensor:
     """Return FC-1 profiles, some clients on each core; they do not depend on the cores' number."""
-    counts = torch.split(sizes, _CLIENTS_AT_ONCE)
-    parts = zip(torch.split(samples, [int(count.sum()) for count in counts]), counts, strict=True)
-    # Convolutions of a CPU are fastest so, and on few samples, whose values stay in the cache.
-    fast = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    fast = _for_cpu(model)
 
     def profile(part: tuple[Tensor, Tensor]) -> Tensor:
         # A copy per piece, since what is read from a module is kept with the module.
-        return fc1_profiles(copy.deepcopy(fast), x, *part, layer=layer, samples_at_once=200)
+        own = copy.deepcopy(fast)
+        return fc1_profiles(own, x, *part, layer=layer, samples_at_once=_SAMPLES_AT_ONCE)
 
-    return torch.cat(in_workers(profile, parts))
+    return torch.cat(in_workers(profile, _pieces(samples, sizes)))
+
+
+def _for_cpu(model: nn.Module) -> nn.Module:
+    """Return a copy in which convolutions of a CPU are fastest."""
+    return copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def _pieces(samples: Tensor, sizes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Divide clients into pieces of work: their samples, and how many each has."""
+    counts = torch.split(sizes, _CLIENTS_AT_ONCE)
+    parts = torch.split(samples, [int(count.sum()) for count in counts])
+    return zip(parts, counts, strict=True)
 
 
 def _representative(
