@@ -31,12 +31,14 @@ from fedcohort.simulation.store import FILE_NAME
 from fedcohort.simulation.study import Study, read_study
 
 STUDY = Path(__file__).with_name("leaderboard.toml")
+FEWEST_SEEDS = 5
 
 
 def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
     """Return conditions with the selectors that were run and the seeds that all of these finished.
 
-    What is left out is printed.
+    A selector that has finished fewer seeds than are ever published is left out, so that it does
+    not cost the others theirs. What is left out is printed.
     """
     found = []
     for condition in conditions:
@@ -44,9 +46,10 @@ def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
             selector: {c.seed for c in condition.runs(selector) if store.is_done(c.key)}
             for selector in condition.selectors
         }
-        begun = tuple(selector for selector, seeds in done.items() if seeds)
+        fewest = min(FEWEST_SEEDS, len(condition.seeds))
+        begun = tuple(selector for selector, seeds in done.items() if len(seeds) >= fewest)
         seeds = set(condition.seeds).intersection(*(done[selector] for selector in begun))
-        if BASELINE not in begun or not seeds:
+        if BASELINE not in begun or len(seeds) < fewest:
             print(f"{condition.name} is left out.", file=sys.stderr)
             continue
         kept = dataclasses.replace(condition, selectors=begun, seeds=tuple(sorted(seeds)))

@@ -1,8 +1,9 @@
 """Any model that maps samples one by one, on an NVIDIA GPU: clients side by side in one CUDA graph.
 
-Each of a few slots trains one client after the other; the step of all slots, compiled once and laid
-out on parallel streams, is recorded as one CUDA graph and replayed. Cost follows the number of
-samples: a slot whose client is done takes the next one.
+Each of a few slots trains one client after the other, and a slot whose client is done takes the
+next one: cost follows the number of samples. The step of all slots is compiled and recorded as one
+CUDA graph: small models as one program (`vmap`, with convolutions of our own), others each on a
+stream of its own.
 """
 
 import functools
