@@ -37,8 +37,8 @@ FEWEST_SEEDS = 5
 def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
     """Return conditions with the selectors that were run and the seeds that all of these finished.
 
-    A selector that has finished fewer seeds than are ever published is left out, so that it does
-    not cost the others theirs. What is left out is printed.
+    A selector that lacks seeds where others have five is left out, so that it does not cost them
+    theirs. What is left out is printed.
     """
     found = []
     for condition in conditions:
@@ -46,10 +46,10 @@ def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
             selector: {c.seed for c in condition.runs(selector) if store.is_done(c.key)}
             for selector in condition.selectors
         }
-        fewest = min(FEWEST_SEEDS, len(condition.seeds))
+        fewest = min(FEWEST_SEEDS, max(map(len, done.values()))) or 1
         begun = tuple(selector for selector, seeds in done.items() if len(seeds) >= fewest)
         seeds = set(condition.seeds).intersection(*(done[selector] for selector in begun))
-        if BASELINE not in begun or len(seeds) < fewest:
+        if BASELINE not in begun or not seeds:
             print(f"{condition.name} is left out.", file=sys.stderr)
             continue
         kept = dataclasses.replace(condition, selectors=begun, seeds=tuple(sorted(seeds)))

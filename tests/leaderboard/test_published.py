@@ -103,6 +103,36 @@ def test_the_file_of_the_package_agrees_with_the_committed_stores(tmp_path):
             same(entry, read_entry(store, condition.runs(name), name, condition.target))
 
 
+def test_a_rule_that_lacks_a_seed_does_not_cost_the_others_theirs(board, tmp_path, capsys):
+    folder = tmp_path / "store"
+    shutil.copytree(board.folder, folder)
+    lacks = next(c for c in board.configs() if (c.selector, c.skew, c.seed) == ("match", "1", 2))
+    with Store(folder) as store:
+        store.db.execute("UPDATE runs SET done = 0 WHERE run = ?", (lacks.key,))
+    study = tmp_path / "study.toml"
+    study.write_text(
+        """
+    [base]
+    dataset = "digits"
+    selector = ["fedavg", "match", "dp3s"]
+    seeds = "0..2"
+    clients = 20
+    cohort = 5
+    rounds = 6
+    epochs = 3
+    lr = 0.3
+    [[part]]
+    name = "there"
+    skew = 1
+    target = 0.3
+    """
+    )
+    publish([folder], tmp_path / "some.npz", study)
+    assert capsys.readouterr().err == "digits-1: left out are the selectors match.\n"
+    (found,) = Published(tmp_path / "some.npz").conditions
+    assert (found.selectors, found.seeds) == (("fedavg", "dp3s"), (0, 1, 2))
+
+
 def test_what_is_not_finished_is_left_out_and_named(board, tmp_path, capsys):
     text = """
     [base]
