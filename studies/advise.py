@@ -12,6 +12,7 @@ measured   2 to the mean over seeds of log2(fedavg's rounds to the target / matc
 predicted  from profiles and agreements of gradients, by a constant that was fitted to the
            conditions of all other data sets.
 alone      from profiles alone, likewise.
+rounds     fedavg's, the mean over seeds. Where they are a few, there is hardly a round to gain.
 
 Profiles and agreements are computed, and kept in the folder `--profiles`.
 """
@@ -49,6 +50,7 @@ Floats = NDArray[np.float64]
 
 SELECTOR, BASELINE = "match", "fedavg"
 _FEWEST_CONDITIONS = 4
+_FEW_ROUNDS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,6 +167,7 @@ def calibrate(
                 "measured": round(float(2 ** measured[place]), 3),
                 "low": round(float(2 ** (measured[place] - half)), 3),
                 "high": round(float(2 ** (measured[place] + half)), 3),
+                "rounds": round(float(np.mean(_rounds(pair.baseline))), 1),
                 "speed": round(pair.baseline.arrival / max(pair.selector.arrival, 1), 3),
             }
         )
@@ -238,6 +241,11 @@ def correlation(
     return float(spearmanr(predicted, found)[0])
 
 
+def long_ones(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the conditions in which `fedavg` takes more than a few rounds."""
+    return [row for row in rows if float(row["rounds"]) > _FEW_ROUNDS]
+
+
 def repeatability(found: Sequence[Pair]) -> float:
     """Return the rank correlation of gains measured with one half of the seeds and the other."""
     doublings = [pair.doublings for pair in found]
@@ -282,6 +290,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, other_gradient, other = calibrate(found, said)
     write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
     print(f"rank correlation {correlation(rows):.3f}; with speed {correlation(rows, 'speed'):.3f}")
+    some = long_ones(rows)
+    print(f"in the {len(some)} that take more than {_FEW_ROUNDS} rounds: {correlation(some):.3f}")
     print(f"from profiles alone: {correlation(rows, prediction='alone'):.3f}")
     print(f"of measured gains with those of other seeds, by halves: {repeatability(found):.3f}")
     print(f"of exact predictions with gains as noisy as these: {attainable(rows, found):.3f}")

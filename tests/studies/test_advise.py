@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from advise import Pair, advice_on, calibrate, correlation, main, pairs
+from advise import Pair, advice_on, calibrate, correlation, long_ones, main, pairs
 from drawing import NotInStoreError
 
 from fedcohort import advise
@@ -155,6 +155,9 @@ def test_the_published_table_is_what_the_package_predicts():
     assert f"The rank correlation is {correlation(rows):.2f} over all {len(rows)}" in page
     assert f"and {correlation(alike):.2f} over the {len(alike)} of digits" in page
     assert f"From profiles alone it is {correlation(rows, prediction='alone'):.2f}" in page
+    some = long_ones(rows)
+    assert f"**In the {len(some)} conditions in which `fedavg` takes more than four rounds" in page
+    assert f"rounds it is {correlation(some):.2f}.**" in page
     # The constants of the folds are near those that are shipped.
     for column, given in {"predicted": ("gradients",), "alone": ()}.items():
         shipped = [

@@ -147,6 +147,28 @@ def test_whether_clients_train_as_one_program_is_up_to_the_model_and_their_run()
     assert widths[Looks] == [(1, [0, 1, 2])]
 
 
+class Modes(nn.Sequential):
+    """Notes whether it is being trained: recurrent layers on a GPU have no gradient otherwise."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(108, 10))
+        self.seen = set()
+
+    def forward(self, x):
+        self.seen.add(self.training)
+        return super().forward(x)
+
+
+def test_a_model_that_was_evaluated_is_in_training_mode_again():
+    given = problem(Modes).only(torch.tensor([11]))
+    graphed = GraphedModels(given.model, "float32")
+    graphed.evaluate(given.model, given.stacked, given.data, given.task)
+    assert given.model.seen == {False}
+    given.model.seen.clear()
+    graphed.train(given)
+    assert given.model.seen == {True}
+
+
 def test_a_later_round_with_more_to_do_is_trained_whole():
     given = problem(small, dataclasses.replace(MUCH, augmentation=None))
     graphed = GraphedModels(given.model, "float32")

@@ -14,9 +14,9 @@ def side_by_side(model: nn.Module) -> nn.Module:
     own = copy.deepcopy(model)
     for part in own.modules():
         if type(part) is nn.Conv2d and _is_plain(part):
-            part.__class__ = _Convolution
+            part.__class__ = _MappedConvolution
         elif type(part) is nn.GroupNorm and part.affine:
-            part.__class__ = _GroupNorm
+            part.__class__ = _MappedGroupNorm
     return own
 
 
@@ -27,7 +27,7 @@ def _is_plain(layer: nn.Conv2d) -> bool:
     return plain and square and not isinstance(layer.padding, str)
 
 
-class _Convolution(nn.Conv2d):
+class _MappedConvolution(nn.Conv2d):
     """A convolution that is one launch for all models."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -35,7 +35,7 @@ class _Convolution(nn.Conv2d):
         return y if bias is None else y + bias[:, None, None]
 
 
-class _GroupNorm(nn.GroupNorm):
+class _MappedGroupNorm(nn.GroupNorm):
     """Group normalisation written out: `vmap` does not take PyTorch's over weights.
 
     As one factor and one term per channel, its gradient takes one pass over the images too.
