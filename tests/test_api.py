@@ -143,6 +143,10 @@ def test_other_data_under_the_same_name_are_another_run(tmp_path):
 def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'rounds'"):
         simulate(round=3, out=tmp_path / "a")
+    with pytest.raises(InvalidInputError, match="no selector here but selectors: give selectors="):
+        simulate(selector="match", out=tmp_path / "a")
+    with pytest.raises(InvalidInputError, match=r"no seed here but seeds: give seeds=\[3\]"):
+        simulate(seed=3, out=tmp_path / "a")
     with pytest.raises(InvalidInputError):
         simulate(selectors=["mtch"], out=tmp_path / "a")
     assert not (tmp_path / "a").exists()

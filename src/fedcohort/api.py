@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.errors import MissingPackageError, UnknownNameError
+from fedcohort.errors import InvalidInputError, MissingPackageError, UnknownNameError
 from fedcohort.selection import Selector
 from fedcohort.selection.registry import spec_of
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
+
+# What a run has one of, and a simulation several.
+_LISTS = {"selector": "selectors", "seed": "seeds"}
 
 
 def simulate(
@@ -141,8 +144,13 @@ def _reference(given: Callable[..., Any]) -> str:
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as a run has them, and refuse what is none."""
-    known = [name for name, declared in SETTINGS.items() if declared.group]
-    for name in given:
+    known = [name for name, declared in SETTINGS.items() if declared.group and name not in _LISTS]
+    for name, value in given.items():
+        if name in _LISTS:
+            lists = _LISTS[name]
+            raise InvalidInputError(
+                f"There is no {name} here but {lists}: give {lists}=[{value!r}]."
+            )
         if name not in known:
             raise UnknownNameError("setting", name, known)
     # None says here what a word says in a study file.
