@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort import FedAvg
+from fedcohort import FedAvg, make_selector
 from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
 from fedcohort.leaderboard.arena import ArenaResults
 from fedcohort.leaderboard.challenge import challenge
@@ -136,6 +136,16 @@ def test_a_variant_of_a_published_rule_has_a_row_of_its_own(as_package):
         patch.setattr("fedcohort.leaderboard.challenge.make_selector", lambda _: named_alike())
         patch.setattr("fedcohort.leaderboard.challenge.check_selector", lambda _: None)
         assert challenge(named_alike, ["digits"], None, as_package).label == "match (yours)"
+
+
+def test_a_variant_of_a_rule_that_was_revised_is_run_and_ranked(as_package, tmp_path):
+    assert make_selector("match").revision > 1
+    results = fedcohort.arena(
+        "match:weights=size", ["digits-1"], device="cpu", out=tmp_path / "out", progress=False
+    )
+    own = results.entries["Digits, ξ = 1"]["match:weights=size"]
+    assert own.seeds == (0, 1, 2)
+    assert "match:weights=size" in set(results.standings.selector)
 
 
 def test_a_gpu_keeps_the_published_precision_and_a_cpu_takes_float32(published):

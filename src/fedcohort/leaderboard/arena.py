@@ -272,5 +272,10 @@ def _by_setting(configs: Iterable[RunConfig]) -> dict[RunConfig, list[RunConfig]
 def _setting(config: RunConfig) -> RunConfig:
     """Return what the runs of a condition share, wherever they were made."""
     return dataclasses.replace(
-        config, selector=BASELINE, seed=0, selection_content="", precision="float32"
+        config,
+        selector=BASELINE,
+        selector_revision=1,
+        seed=0,
+        selection_content="",
+        precision="float32",
     )
