@@ -138,7 +138,8 @@ def test_a_variant_of_a_published_rule_has_a_row_of_its_own(as_package):
         assert challenge(named_alike, ["digits"], None, as_package).label == "match (yours)"
 
 
-def test_a_variant_of_a_rule_that_was_revised_is_run_and_ranked(as_package, tmp_path):
+@pytest.mark.usefixtures("as_package")
+def test_a_variant_of_a_rule_that_was_revised_is_run_and_ranked(tmp_path):
     assert make_selector("match").revision > 1
     results = fedcohort.arena(
         "match:weights=size", ["digits-1"], device="cpu", out=tmp_path / "out", progress=False
