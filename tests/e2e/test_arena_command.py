@@ -30,6 +30,12 @@ def test_a_rule_from_a_file_is_put_beside_the_published_ones(fedcohort, tmp_path
 
 
 def test_the_conditions_are_listed(fedcohort):
+    some = fedcohort("arena", "--list", "--condition", "cifar-10")
+    assert "cifar-10-H" in some.stdout
+    assert "digits-1" not in some.stdout
+    wrong = fedcohort("arena", "--list", "--condition", "cifar")
+    assert wrong.returncode == 2
+    assert "condition 'cifar'" in wrong.stderr
     done = fedcohort("arena", "--list")
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]

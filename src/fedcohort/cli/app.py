@@ -137,7 +137,7 @@ def arena(
         ),
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="Print the published conditions and end.")
+        bool, typer.Option("--list", help="Print the conditions and end; all if none is named.")
     ] = False,
     seeds: Annotated[
         str | None, typer.Option(help="Some of the published seeds, such as 0..2; all of them.")
@@ -152,7 +152,7 @@ def arena(
     from fedcohort.simulation.seeds import parse_seeds
 
     if show_list:
-        list_conditions()
+        list_conditions(condition)
         return
     if selector is None:
         raise InvalidInputError(

@@ -2,6 +2,7 @@
 
 import json as json_module
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -12,6 +13,7 @@ from rich.text import Text
 from fedcohort.errors import DatasetError
 from fedcohort.leaderboard.arena import ArenaResults
 from fedcohort.leaderboard.challenge import Challenge
+from fedcohort.leaderboard.conditions import choose
 from fedcohort.leaderboard.published import Published
 from fedcohort.leaderboard.tables import PaperTable
 from fedcohort.report.table import plain_grid
@@ -20,11 +22,11 @@ from fedcohort.report.wording import goal
 _SHOWN = ("standings", "conditions", "rules")
 
 
-def list_conditions() -> None:
-    """Print the published conditions."""
-    published = Published()
+def list_conditions(wanted: Sequence[str] | None) -> None:
+    """Print some published conditions, by name or by data set, or all."""
+    published = Published().conditions
     table = _grid("condition", "goal", "rounds", "seeds", "rules")
-    for c in published.conditions:
+    for c in choose(published, wanted) if wanted else published:
         counts = c.config.rounds, len(c.seeds), len(c.selectors)
         table.add_row(c.name, goal(c.target, "accuracy"), *map(str, counts))
     console = Console()
