@@ -168,6 +168,11 @@ WRONG = {
     "device": (["run", "--device", "tpu"], "auto, cpu or cuda"),
     "model": (["run", "--model", "cnnn"], "did you mean 'cnn'"),
     "no BatchNorm": (["run", "--normalisation", "local"], "has no BatchNorm layer: leave it out"),
+    "no images": (
+        ["run", "--dataset", "good.npz", "--cohort", "2", "--augment", "flip"],
+        r"is flip, which is for images, and good\.npz has none: leave it out",
+    ),
+    "nothing left": (["run", "--augment", "crop:8"], "are of 8 × 8 pixels: crop by less than 8"),
     "loss": (["run", "--loss", "hubert"], "did you mean 'huber'"),
     "no such loss": (["run", "--loss", "math:nothing"], "defines no 'nothing'"),
     "task": (["run", "--task", "regression"], "digits is made for classification"),

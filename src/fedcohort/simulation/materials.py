@@ -12,6 +12,7 @@ from fedcohort.federation.datasets import check_task
 from fedcohort.randomness import derived_seed
 from fedcohort.selection import Selector
 from fedcohort.simulation.config import SETTINGS, RunConfig
+from fedcohort.training.augmentation import read_augmentation
 from fedcohort.training.initialisation import initialise
 from fedcohort.training.models import Factory, build_model, find_factory
 from fedcohort.training.modules import normalisation_names
@@ -70,7 +71,25 @@ class Materials:
 
     def model(self, config: RunConfig) -> nn.Module:
         """Return a run's model with its first weights, on the host; not to be changed."""
+        self._check_augmentation(config)
         return self._models(_Alike(config))
+
+    def _check_augmentation(self, config: RunConfig) -> None:
+        """Refuse crops and flips of what is no image, and crops that may leave nothing of it."""
+        augmentation, dataset = read_augmentation(config.augment), self.dataset(config)
+        if augmentation is None:
+            return
+        shape = dataset.x_train.shape[1:]
+        if len(shape) != 3:
+            raise InvalidParameterError(
+                f"augment of the run is {config.augment}, which is for images, and {dataset.name}"
+                " has none: leave it out."
+            )
+        if augmentation.crop >= min(shape[1:]):
+            raise InvalidParameterError(
+                f"augment of the run is {config.augment}, and the images of {dataset.name} are of"
+                f" {shape[1]} × {shape[2]} pixels: crop by less than {min(shape[1:])}."
+            )
 
     def factory(self, config: RunConfig) -> Factory:
         """Return what builds a run's model."""
