@@ -241,6 +241,7 @@ def test_a_large_population_is_sampled(monkeypatch):
         (InvalidInputError, "must have shape", {"profiles": np.ones(9)}),
         (InvalidInputError, "for each of the 60 clients", {"agreements": [0.5]}),
         (InvalidInputError, "client 1 is nan", {"agreements": [0.5, np.nan, *[0.5] * 58]}),
+        (InvalidInputError, "must be numbers from 0 to 1: could", {"agreements": ["a"] * 60}),
         (InvalidInputError, "client 0 is 1.5", {"agreements": np.full(60, 1.5)}),
         (InvalidParameterError, "shared must be", {"shared": 1.0}),
     ],

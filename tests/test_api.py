@@ -140,6 +140,13 @@ def test_other_data_under_the_same_name_are_another_run(tmp_path):
     assert kept[0] == kept[2] != kept[1]
 
 
+def test_a_target_that_nobody_can_reach_is_refused(results):
+    with pytest.raises(InvalidInputError, match="target must be .*not 90: write 0.9 for 90 %"):
+        results.summary(target=90)
+    with pytest.raises(InvalidInputError, match="target must be .*not '0.9'"):
+        results.report(target="0.9")
+
+
 def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'rounds'"):
         simulate(round=3, out=tmp_path / "a")
@@ -149,6 +156,16 @@ def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
         simulate(seed=3, out=tmp_path / "a")
     with pytest.raises(InvalidInputError):
         simulate(selectors=["mtch"], out=tmp_path / "a")
+    for wrong, said in {
+        ("selectors", "match"): r'must be a list, such as \["match"\], not \'match\'',
+        ("selectors", ()): "selectors is empty",
+        ("seeds", "12"): "seeds must be a list",
+        ("seeds", 3): "seeds must be a list",
+        ("seeds", (0.5,)): r"seed of the run must be a whole number.*not 0\.5",
+        ("workers", 0): "workers must be a whole number at least 1, not 0",
+    }.items():
+        with pytest.raises(InvalidInputError, match=said):
+            simulate(**dict([wrong]), out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 

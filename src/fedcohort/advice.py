@@ -359,7 +359,10 @@ def _between_clients(agreements: ArrayLike | None, sizes: Floats, shared: float)
     """Return which share of the variance of samples' gradients lies between clients."""
     if agreements is None:
         return None
-    values = np.asarray(agreements, np.float64)
+    try:
+        values = np.asarray(agreements, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"agreements must be numbers from 0 to 1: {error}.") from error
     if values.shape != sizes.shape:
         raise InvalidInputError(
             f"agreements must have one number for each of the {len(sizes)} clients, not the shape"

@@ -5,10 +5,17 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.errors import InvalidInputError, MissingPackageError, UnknownNameError
+from fedcohort.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingPackageError,
+    UnknownNameError,
+)
+from fedcohort.parameters import Interval
 from fedcohort.selection import Selector
 from fedcohort.selection.registry import spec_of
 
@@ -30,7 +37,7 @@ try:
     from fedcohort.simulation.kept_models import read_model
     from fedcohort.simulation.materials import Materials
     from fedcohort.simulation.scores import Kind, Part, Target, score_column, score_name, score_of
-    from fedcohort.simulation.study import check_target_on, study_of_runs
+    from fedcohort.simulation.study import check_target, check_target_on, study_of_runs
     from fedcohort.training.task import Losses
 except ImportError as error:
     raise MissingPackageError("fedcohort.simulate", "sim", error) from error
@@ -95,11 +102,14 @@ def simulate(
     >>> results.rounds.groupby("selector").gemd.mean().idxmin()
     'match'
     """
+    if not (count := Interval(1, integral=True))(workers):
+        raise InvalidParameterError(f"workers must be {count}, not {workers!r}.")
+    rules, numbers = _listed("selectors", selectors, '["match"]'), _listed("seeds", seeds, "[0]")
     materials, named = _named(dataset, model, loss, settings)
     configs = [
-        RunConfig(selector=spec, seed=int(seed), **named)
-        for spec in (given if isinstance(given, str) else spec_of(given) for given in selectors)
-        for seed in seeds
+        RunConfig(selector=spec, seed=int(seed) if isinstance(seed, Integral) else seed, **named)
+        for spec in (given if isinstance(given, str) else spec_of(given) for given in rules)
+        for seed in numbers
     ]
     prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
     folder = _Folder(out)
@@ -107,6 +117,16 @@ def simulate(
     with Store(folder.path) as store, shown_progress(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
     return Results(folder, prepared.wanted)
+
+
+def _listed(name: str, given: Any, like: str) -> list[Any]:
+    """Return several things as a list, and refuse one thing or none."""
+    # A text is iterable too, letter by letter.
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInputError(f"{name} must be a list, such as {like}, not {given!r}.")
+    if not (found := list(given)):
+        raise InvalidInputError(f"{name} is empty: give a list, such as {like}.")
+    return found
 
 
 def _named(
@@ -155,6 +175,11 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
             raise UnknownNameError("setting", name, known)
     # None says here what a word says in a study file.
     return {n: v if v is None else SETTINGS[n].from_toml(v) for n, v in given.items()}
+
+
+def _goal(target: float, target_on: Part) -> Target:
+    """Return what rounds are counted to."""
+    return Target(check_target(target, "target"), check_target_on(target_on, "target_on"))
 
 
 class Results:
@@ -242,7 +267,7 @@ class Results:
         """
         import pandas as pd
 
-        goal = Target(target, check_target_on(target_on, "target_on"))
+        goal = _goal(target, target_on)
         with Store.existing(self.folder) as store:
             found = summarise(store, goal, self._configs)
         scores = tuple(dict.fromkeys(summary.score for summary in found))
@@ -289,7 +314,7 @@ class Results:
         """Write the HTML report, one self-contained file, and return its path."""
         from fedcohort.report.html import write_report
 
-        goal = Target(target, check_target_on(target_on, "target_on"))
+        goal = _goal(target, target_on)
         with Store.existing(self.folder) as store:
             return write_report(store, Path(path), goal)
 
