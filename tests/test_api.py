@@ -141,9 +141,9 @@ def test_other_data_under_the_same_name_are_another_run(tmp_path):
 
 
 def test_a_target_that_nobody_can_reach_is_refused(results):
-    with pytest.raises(InvalidInputError, match="target must be .*not 90: write 0.9 for 90 %"):
+    with pytest.raises(InvalidInputError, match=r"target must be .*not 90: write 0\.9 for 90 %"):
         results.summary(target=90)
-    with pytest.raises(InvalidInputError, match="target must be .*not '0.9'"):
+    with pytest.raises(InvalidInputError, match=r"target must be .*not '0\.9'"):
         results.report(target="0.9")
 
 

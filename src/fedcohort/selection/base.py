@@ -180,7 +180,9 @@ class Selector(ABC):
         clients : int, optional
             C, where none of the arrays says it.
         """
-        lengths = {len(np.atleast_1d(a)) for a in (profiles, sizes, label_counts) if a is not None}
+        given = {"profiles": profiles, "sizes": sizes, "label_counts": label_counts}
+        told = {name: _as_numbers(a, name) for name, a in given.items() if a is not None}
+        lengths = {len(np.atleast_1d(array)) for array in told.values()}
         lengths |= set() if clients is None else {clients}
         if len(lengths) != 1:
             raise InvalidInputError(
@@ -297,6 +299,10 @@ class Selector(ABC):
         rng : numpy.random.Generator
             The only source of chance: the same state and generator give the same cohort.
         """
+        if not isinstance(rng, np.random.Generator):
+            raise InvalidInputError(
+                f"rng must be a generator of NumPy, such as np.random.default_rng(0), not {rng!r}."
+            )
         rows = self._candidates(k, available)
         return self._choose(k, rows, rng)
 
@@ -397,9 +403,7 @@ class Selector(ABC):
 
     def _checked(self, need: Need, ids: Ids, values: ArrayLike) -> NDArray[Any]:
         """Return `values` as an array [m, ...] of finite floats that fits the roster."""
-        array = np.asarray(values)
-        if array.dtype not in (np.float32, np.float64):
-            array = array.astype(np.float64)
+        array = _as_numbers(values, f"The {need.value}")
         matrix = need in (Need.PROFILE, Need.UPDATE, Need.LABEL_COUNTS)
         if array.ndim != 1 + matrix or len(array) != len(ids):
             shape = f"[{len(ids)}, …]" if matrix else f"[{len(ids)}]"
@@ -447,10 +451,21 @@ def _as_ids(ids: ArrayLike) -> Ids:
     return array.astype(np.int64)
 
 
+def _as_numbers(values: ArrayLike, what: str) -> NDArray[Any]:
+    """Return an array of floats; `what` names it in errors."""
+    try:
+        array = np.asarray(values)
+        if array.dtype in (np.float32, np.float64):
+            return array
+        return array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
+    except (TypeError, ValueError) as error:
+        raise InvalidProfilesError(f"{what} must be an array of numbers: {error}.") from error
+
+
 def _as_sizes(sizes: ArrayLike | None, ids: Ids) -> Floats:
     if sizes is None:
         return np.ones(len(ids))
-    array = np.asarray(sizes, np.float64)
+    array = _as_numbers(sizes, "sizes").astype(np.float64, copy=False)
     if array.shape != ids.shape:
         raise InvalidInputError(
             f"sizes must give one number per client: {len(ids)} clients, shape {list(array.shape)}."
