@@ -19,7 +19,7 @@ class Scripted(np.random.Generator):
     """A generator that notes the probabilities it is given and draws what it was told to."""
 
     def __new__(cls, *_):
-        return super().__new__(cls, np.random.PCG64(0))
+        return super().__new__(cls, np.random.PCG64(0))  # type: ignore[call-arg]
 
     def __init__(self, *draws):
         super().__init__(np.random.PCG64(0))
