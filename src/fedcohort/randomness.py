@@ -7,9 +7,12 @@ batch, resumed, or on another engine.
 
 import functools
 import zlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedcohort.errors import InvalidInputError
 
 
 def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
@@ -19,6 +22,14 @@ def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
     """
     spawn_key = (zlib.crc32(purpose.encode()), *key)
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=spawn_key))
+
+
+def check_generator(rng: Any) -> None:
+    """Refuse a source of chance that is no generator of NumPy, such as a seed."""
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInputError(
+            f"rng must be a generator of NumPy, such as np.random.default_rng(0), not {rng!r}."
+        )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -233,6 +233,7 @@ def test_available_rows_that_cannot_be(available, rank):
     [
         (np.ones((2, 3)), "square"),
         (np.array([[1.0, 0.5], [0.2, 1.0]]), r"not symmetric: entries \(0, 1\)"),
+        ([[1.0, 0.5], [0.2]], "must be a square matrix: setting an array element"),
         (np.array([[1.0, np.nan], [np.nan, 1.0]]), r"entry \(0, 1\) is not finite"),
         (np.array([[1.0, 2.0], [2.0, 1.0]]), "eigenvalue -1"),
         (np.array([["a"]]), "real numbers"),
@@ -269,3 +270,8 @@ def test_features_that_do_not_fit():
         KDPP.from_features(features[:, :5], landmarks, 3)
     with pytest.raises(InvalidInputError, match="Gram"):
         KDPP.from_features(features, landmarks, 3, population_gram=np.eye(3))
+
+
+def test_a_seed_is_no_source_of_chance():
+    with pytest.raises(InvalidInputError, match=r"such as np\.random\.default_rng\(0\), not 0"):
+        KDPP.from_kernel(np.eye(4), 2).sample(0)

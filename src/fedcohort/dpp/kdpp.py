@@ -29,6 +29,7 @@ from fedcohort.errors import (
     InvalidKernelError,
     InvalidParameterError,
 )
+from fedcohort.randomness import check_generator
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -266,6 +267,7 @@ class KDPP:
         ndarray of int64, shape [k], or [size, k] when `size` is given
             Distinct clients in ascending order.
         """
+        check_generator(rng)
         draws = 1 if size is None else size
         chosen = choose_eigenvectors(self._table, rng, draws)
         members = np.sort(choose_items(self.spectrum, chosen, rng), axis=1)

@@ -182,7 +182,10 @@ def similarity(profiles: ArrayLike | Sequence[ArrayLike]) -> Floats:
 
 def as_kernel(kernel: ArrayLike) -> Floats:
     """Return a kernel as a symmetric finite float64 array [C, C], or say what is wrong with it."""
-    array = np.asarray(kernel)
+    try:
+        array = np.asarray(kernel)
+    except ValueError as error:
+        raise InvalidKernelError(f"A kernel must be a square matrix: {error}.") from error
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.size == 0:
         raise InvalidKernelError(
             f"A kernel must be a square matrix, not an array of shape {array.shape}."

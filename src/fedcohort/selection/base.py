@@ -17,6 +17,7 @@ from fedcohort.errors import (
     NoClientsAvailableError,
 )
 from fedcohort.parameters import check_parameters
+from fedcohort.randomness import check_generator
 from fedcohort.selection.roster import Ids, Roster, Rows
 
 Floats = NDArray[np.float64]
@@ -299,10 +300,7 @@ class Selector(ABC):
         rng : numpy.random.Generator
             The only source of chance: the same state and generator give the same cohort.
         """
-        if not isinstance(rng, np.random.Generator):
-            raise InvalidInputError(
-                f"rng must be a generator of NumPy, such as np.random.default_rng(0), not {rng!r}."
-            )
+        check_generator(rng)
         rows = self._candidates(k, available)
         return self._choose(k, rows, rng)
 
