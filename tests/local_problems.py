@@ -5,10 +5,22 @@ import dataclasses
 
 import torch
 
-from fedcohort.training.problem import Jobs, LocalProblem
+from fedcohort.training.augmentation import Augmentation
+from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
 from fedcohort.training.task import classification
 
 SIZES = (13, 27, 20, 30)
+# Everything that SGD can be asked for.
+MUCH = LocalWork(
+    8,
+    0.05,
+    0.9,
+    0.3,
+    nesterov=True,
+    weight_decay=0.01,
+    clip=1.0,
+    augmentation=Augmentation(2, True),
+)
 
 
 def four_clients(model, shape, work, *, classes=10, sizes=SIZES, dtype=torch.float32):

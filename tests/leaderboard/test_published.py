@@ -21,6 +21,22 @@ from fedcohort.simulation.study import read_study
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "studies" / "leaderboard.toml"
+# The first condition of the board, as a study says it.
+BOARD = """
+[base]
+dataset = "digits"
+selector = ["fedavg", "match", "dp3s", "ward", "kcenter", "gemd-oracle"]
+seeds = "0..2"
+clients = 20
+cohort = 5
+rounds = 6
+epochs = 3
+lr = 0.3
+[[part]]
+name = "there"
+skew = 1
+target = 0.3
+"""
 
 
 def same(entry, other):
@@ -110,23 +126,7 @@ def test_a_rule_that_lacks_a_seed_does_not_cost_the_others_theirs(board, tmp_pat
         merge(store, board.folder)
         store.db.execute("UPDATE runs SET done = 0 WHERE run = ?", (lacks.key,))
     study = tmp_path / "study.toml"
-    study.write_text(
-        """
-    [base]
-    dataset = "digits"
-    selector = ["fedavg", "match", "dp3s", "ward", "kcenter", "gemd-oracle"]
-    seeds = "0..2"
-    clients = 20
-    cohort = 5
-    rounds = 6
-    epochs = 3
-    lr = 0.3
-    [[part]]
-    name = "there"
-    skew = 1
-    target = 0.3
-    """
-    )
+    study.write_text(BOARD)
     publish([folder], tmp_path / "some.npz", study)
     assert capsys.readouterr().err == "digits-1: left out are the selectors match.\n"
     (found,) = Published(tmp_path / "some.npz").conditions
@@ -134,20 +134,7 @@ def test_a_rule_that_lacks_a_seed_does_not_cost_the_others_theirs(board, tmp_pat
 
 
 def test_what_is_not_finished_is_left_out_and_named(board, tmp_path, capsys):
-    text = """
-    [base]
-    dataset = "digits"
-    selector = ["fedavg", "match", "dp3s", "ward", "kcenter", "gemd-oracle", "afl"]
-    seeds = "0..3"
-    clients = 20
-    cohort = 5
-    rounds = 6
-    epochs = 3
-    lr = 0.3
-    [[part]]
-    name = "there"
-    skew = 1
-    target = 0.3
+    more = """
     [[part]]
     name = "not begun"
     skew = "H"
@@ -160,7 +147,8 @@ def test_what_is_not_finished_is_left_out_and_named(board, tmp_path, capsys):
     name = "neither"
     skew = "iid"
     """
-    (tmp_path / "study.toml").write_text(text)
+    asked = BOARD.replace('oracle"]', 'oracle", "afl"]').replace("0..2", "0..3")
+    (tmp_path / "study.toml").write_text(asked + more)
     publish([board.folder], tmp_path / "some.npz", tmp_path / "study.toml")
     said = capsys.readouterr().err.splitlines()
     uniform = [c for c in board.configs() if (c.selector, c.dropout) == ("fedavg", 0.3)]

@@ -5,14 +5,13 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from local_problems import SIZES, four_clients
+from local_problems import MUCH, SIZES, four_clients
 from torch import nn
 
 from fedcohort.errors import InvalidParameterError
 from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
 from fedcohort.training.architectures.lstm import CharLSTM
 from fedcohort.training.architectures.resnet import ResNet
-from fedcohort.training.augmentation import Augmentation
 from fedcohort.training.batched import evaluate_batched, train_batched
 from fedcohort.training.modules import named_state, read_traits
 from fedcohort.training.per_client import evaluate_per_client, train_per_client
@@ -87,16 +86,6 @@ def graphed(given):
 
 
 ALL = (train_per_client, train_batched, graphed)
-MUCH = LocalWork(
-    8,
-    0.05,
-    0.9,
-    0.3,
-    nesterov=True,
-    weight_decay=0.01,
-    clip=1.0,
-    augmentation=Augmentation(2, True),
-)
 ADAM = LocalWork(8, 0.01, optimizer="adamw", weight_decay=0.1, clip=0.5)
 
 

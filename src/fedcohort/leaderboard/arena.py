@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.files import replace_file
 from fedcohort.leaderboard import tables
 from fedcohort.leaderboard.challenge import USUAL, Challenge, challenge
-from fedcohort.leaderboard.conditions import BASELINE, Condition
+from fedcohort.leaderboard.conditions import BASELINE, Condition, setting_of
 from fedcohort.leaderboard.entries import Entry, read_entry
 from fedcohort.leaderboard.machine import MachineCheck, compare_machines
 from fedcohort.leaderboard.published import origin_of
@@ -271,11 +271,4 @@ def _by_setting(configs: Iterable[RunConfig]) -> dict[RunConfig, list[RunConfig]
 
 def _setting(config: RunConfig) -> RunConfig:
     """Return what the runs of a condition share, wherever they were made."""
-    return dataclasses.replace(
-        config,
-        selector=BASELINE,
-        selector_revision=1,
-        seed=0,
-        selection_content="",
-        precision="float32",
-    )
+    return dataclasses.replace(setting_of(config), selection_content="", precision="float32")

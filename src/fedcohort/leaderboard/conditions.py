@@ -66,7 +66,7 @@ def conditions_of(
     goals: dict[RunConfig, Target] = {}
     for config in configs:
         if (target := targets.get(config.key)) is not None:
-            setting = dataclasses.replace(config, selector=BASELINE, seed=0, selector_revision=1)
+            setting = setting_of(config)
             found.setdefault(setting, {}).setdefault(config.selector, []).append(config.seed)
             goals.setdefault(setting, target)
     compared = {s: r for s, r in found.items() if BASELINE in r and len(r) >= _FEWEST_SELECTORS}
@@ -80,6 +80,11 @@ def conditions_of(
         title = ", ".join([dataset_title(setting.dataset), hardship(setting), *more])
         conditions.append(Condition(name, title, setting, goals[setting], tuple(seeds), whole))
     return conditions
+
+
+def setting_of(config: RunConfig) -> RunConfig:
+    """Return what the runs of all selectors and seeds in a condition share."""
+    return dataclasses.replace(config, selector=BASELINE, seed=0, selector_revision=1)
 
 
 def conditions_of_study(study: Study) -> list[Condition]:

@@ -194,7 +194,7 @@ class Selector(ABC):
             )
         self._roster = Roster()
         self._forget()
-        self.join(np.arange(lengths.pop()), profiles, sizes=sizes, label_counts=label_counts)
+        self.join(np.arange(lengths.pop()), **told)
         return self
 
     def join(

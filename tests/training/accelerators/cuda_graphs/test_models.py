@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from local_problems import MUCH
 from torch import nn
 from torch.nn import functional as F
 
@@ -12,25 +13,14 @@ from fedcohort.training.accelerators.cuda_graphs.convolution import convolve
 from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
 from fedcohort.training.accelerators.cuda_graphs.side_by_side import side_by_side
 from fedcohort.training.architectures.resnet import ResNet
-from fedcohort.training.augmentation import Augmentation
 from fedcohort.training.modules import named_state
-from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
+from fedcohort.training.problem import Jobs, LocalProblem
 from fedcohort.training.sequential import train_sequential
 from fedcohort.training.task import make_task
 
 # Six clients of two runs, more than slots, and one of a third run, which trains on a stream.
 SIZES = torch.tensor([9, 5, 3, 7, 6, 8, 5])
 RUNS = torch.tensor([0, 1, 0, 1, 1, 0, 2])
-MUCH = LocalWork(
-    8,
-    0.05,
-    0.9,
-    0.3,
-    nesterov=True,
-    weight_decay=0.01,
-    clip=1.0,
-    augmentation=Augmentation(1, True),
-)
 
 
 @pytest.fixture(autouse=True)
