@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 from torch.func import functional_call, vmap
 
 from fedcohort.training.accelerators.cuda_graphs.layout import FlatLayout
-from fedcohort.training.accelerators.cuda_graphs.side_by_side import side_by_side
+from fedcohort.training.accelerators.cuda_graphs.side_by_side import on_its_own, side_by_side
 from fedcohort.training.modules import output_of
 from fedcohort.training.problem import LocalProblem, LocalWork, Parameters
 
@@ -179,7 +179,7 @@ class Program:
 
 def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
     """Return the losses [width] of as many models on a batch each."""
-    model = side_by_side(problem.model) if width > 1 else problem.model
+    model = (side_by_side if width > 1 else on_its_own)(problem.model)
 
     def loss(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
         outputs = output_of(functional_call(model, parameters, (x,)))

@@ -1,4 +1,4 @@
-"""A model whose layers `vmap` turns into few, large operations when several of it train at once."""
+"""A model's layers as a GPU does best with them, when it trains alone and when `vmap` maps it."""
 
 import copy
 from typing import Any
@@ -9,14 +9,21 @@ from torch import Tensor, nn
 from fedcohort.training.accelerators.cuda_graphs.convolution import convolve
 
 
+def on_its_own(model: nn.Module) -> nn.Module:
+    """Return a copy of a model that computes the same, for one client's program."""
+    own = copy.deepcopy(model)
+    for part in own.modules():
+        if type(part) is nn.GroupNorm and part.affine:
+            part.__class__ = _PlainGroupNorm
+    return own
+
+
 def side_by_side(model: nn.Module) -> nn.Module:
     """Return a copy of a model that computes the same and is for use under `vmap` alone."""
-    own = copy.deepcopy(model)
+    own = on_its_own(model)
     for part in own.modules():
         if type(part) is nn.Conv2d and _is_plain(part):
             part.__class__ = _MappedConvolution
-        elif type(part) is nn.GroupNorm and part.affine:
-            part.__class__ = _MappedGroupNorm
     return own
 
 
@@ -35,10 +42,12 @@ class _MappedConvolution(nn.Conv2d):
         return y if bias is None else y + bias[:, None, None]
 
 
-class _MappedGroupNorm(nn.GroupNorm):
-    """Group normalisation written out: `vmap` does not take PyTorch's over weights.
+class _PlainGroupNorm(nn.GroupNorm):
+    """Group normalisation written out.
 
-    As one factor and one term per channel, its gradient takes one pass over the images too.
+    PyTorch's wants images channels-first, which convolutions turn back, and `vmap` does not take
+    it over weights. As one factor and one term per channel, its gradient takes one pass over the
+    images.
     """
 
     def forward(self, input: Tensor) -> Tensor:
