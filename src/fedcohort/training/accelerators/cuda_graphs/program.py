@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 from fedcohort.training.accelerators.cuda_graphs.layout import FlatLayout
 from fedcohort.training.accelerators.cuda_graphs.side_by_side import on_its_own, side_by_side
 from fedcohort.training.modules import output_of
-from fedcohort.training.problem import LocalProblem, LocalWork, Parameters
+from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters
 
 _Models = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
@@ -27,9 +27,9 @@ def can_map(problem: LocalProblem, dtype: torch.dtype) -> bool:
             both = {n: torch.stack([p, p]).to(dtype).requires_grad_() for n, p in own.items()}
             few = (fake.from_tensor(values)[:2] for values in problem.data)
             x, y = (torch.stack([values, values]) for values in few)
-            share = torch.ones(2, 2, device=problem.device)
+            count = torch.full((2,), 2, device=problem.device)
             with torch.enable_grad():
-                losses = _losses_of(problem, 2)(both, as_input(x, dtype), y, share)
+                losses = _losses_of(problem, 2)(both, x, y, count)
                 torch.autograd.grad(losses.sum(), list(both.values()))
     # A model's own code may fail under vmap in any way; what else is wrong shows without it.
     except Exception:
@@ -108,15 +108,15 @@ class Program:
         assert batch is not None
         streams, self._width, self.room = room
         self.work, self.places = work, streams * self._width
-        self._data, self._dtype = problem.data, dtype
+        self._data = problem.data
         self.lr = torch.zeros((), device=device)
         own = self._width, self.room, batch
         self._slots = [_Slots(layout, dtype, device, own) for _ in range(streams)]
-        self._positions = torch.arange(batch, device=device)
         self._losses = _losses_of(problem, self._width)
-        self._descend = _descend
+        self._gather, self._descend = _gather, _descend
         self._graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
+            self._gather = torch.compile(self._gather, dynamic=False)
             self._losses = torch.compile(self._losses, dynamic=False)
             self._descend = torch.compile(self._descend, dynamic=False)
             self._record()
@@ -158,27 +158,29 @@ class Program:
 
     def _advance(self, slots: _Slots) -> None:
         """Take one step of the clients in some slots."""
-        x, y = self._data
-        turn = slots.turn.clamp(max=self.room - 1)
-        sample, count, key = (
-            values.index_select(1, turn)[:, 0] for values in (slots.sample, slots.count, slots.key)
-        )
-        inputs, targets = (v.index_select(0, sample.flatten()) for v in (x, y))
-        inputs, targets = (v.view(*sample.shape, *v.shape[1:]) for v in (inputs, targets))
+        batches = slots.turn, slots.sample, slots.count, slots.key
+        inputs, targets, count, key = self._gather(batches, self._data)
         if self.work.augmentation:
             inputs = vmap(self.work.augmentation)(inputs, key)
-        share = (self._positions < count[:, None]) / count.clamp(min=1)[:, None]
         with torch.enable_grad():
-            losses = self._losses(slots.working, as_input(inputs, self._dtype), targets, share)
+            losses = self._losses(slots.working, inputs, targets, count)
             gradients = torch.autograd.grad(losses.sum(), list(slots.working.values()))
-        # What is finished stays where it is until it is handed over.
-        self._descend(slots.models(), gradients, self.work, self.lr * (count > 0))
+        self._descend(slots.models(), gradients, self.work, (self.lr, count))
         slots.loss += losses.detach().double() * count
         slots.turn += 1
 
 
+def _gather(batches: tuple[Tensor, ...], data: Data) -> tuple[Tensor, ...]:
+    """Return inputs and targets [W, B, ...] of a turn, how many samples count, and the keys [W]."""
+    turn, sample, count, key = batches
+    turn = turn.clamp(max=sample.shape[1] - 1)
+    sample, count, key = (values.index_select(1, turn)[:, 0] for values in (sample, count, key))
+    inputs, targets = (values[sample] for values in data)
+    return inputs, targets, count, key
+
+
 def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
-    """Return the losses [width] of as many models on a batch each."""
+    """Return the losses [width] of as many models on the first samples of a batch each."""
     model = (side_by_side if width > 1 else on_its_own)(problem.model)
 
     def loss(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
@@ -188,29 +190,46 @@ def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
     def alone(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
         return loss({n: values[0] for n, values in parameters.items()}, x[0], y[0], share[0])[None]
 
-    return vmap(loss) if width > 1 else alone
+    each = vmap(loss) if width > 1 else alone
+
+    def losses(parameters: Parameters, x: Tensor, y: Tensor, count: Tensor) -> Tensor:
+        place = torch.arange(y.shape[1], device=y.device)
+        share = (place < count[:, None]) / count.clamp(min=1)[:, None]
+        return each(parameters, as_input(x, next(iter(parameters.values())).dtype), y, share)
+
+    return losses
 
 
-def _descend(models: _Models, gradients: Sequence[Tensor], work: LocalWork, lr: Tensor) -> None:
-    """Move models against their gradients, in place; see `fedcohort.training.descent`."""
+def _descend(
+    models: _Models, gradients: Sequence[Tensor], work: LocalWork, pace: tuple[Tensor, Tensor]
+) -> None:
+    """Move models against their gradients, in place; see `fedcohort.training.descent`.
+
+    The pace is the learning rate and how many samples each model's batch had. All parameters as
+    one operation: of many small ones, most of a GPU's time would be their beginning.
+    """
     master, working, first, velocity = models
-    moves = [gradient.float() for gradient in gradients]
+    moves: list[Tensor] | tuple[Tensor, ...] = [gradient.float() for gradient in gradients]
     if work.proximal:
-        pairs = zip(moves, master, first, strict=True)
-        moves = [move + work.proximal * (here - start) for move, here, start in pairs]
+        strayed = torch._foreach_sub(master, first)
+        moves = torch._foreach_add(moves, strayed, alpha=work.proximal)
     if work.clip is not None:
         squares = torch.stack([move.square().flatten(1).sum(1) for move in moves])
         scale = (work.clip / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
-        moves = [move * _per_model(scale, move) for move in moves]
-    for move, here, copy, speed in zip(moves, master, working, velocity, strict=True):
-        move = move + work.weight_decay * here if work.weight_decay else move
-        if work.momentum:
-            faster = work.momentum * speed + move
-            speed.copy_(faster)
-            move = move + work.momentum * faster if work.nesterov else faster
-        moved = here - _per_model(lr, move) * move
-        here.copy_(moved)
-        copy.copy_(moved)
+        moves = torch._foreach_mul(moves, [_per_model(scale, move) for move in moves])
+    if work.weight_decay:
+        moves = torch._foreach_add(moves, master, alpha=work.weight_decay)
+    if work.momentum:
+        faster = torch._foreach_add(moves, velocity, alpha=work.momentum)
+        torch._foreach_copy_(velocity, faster)
+        moves = torch._foreach_add(moves, faster, alpha=work.momentum) if work.nesterov else faster
+    # What is finished stays where it is until it is handed over.
+    lr, count = pace
+    rate = lr * (count > 0)
+    steps = torch._foreach_mul(moves, [_per_model(rate, move) for move in moves])
+    moved = torch._foreach_sub(master, steps)
+    torch._foreach_copy_(master, moved)
+    torch._foreach_copy_(working, moved)
 
 
 def _per_model(values: Tensor, like: Tensor) -> Tensor:
