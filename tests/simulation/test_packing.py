@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from fedcohort.federation import load_dataset
-from fedcohort.simulation import RunConfig
+from fedcohort.simulation import RunConfig, packing
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.packing import packer
+from fedcohort.training.architectures.resnet import ResNet
 
 CPU = torch.device("cpu")
 
@@ -57,3 +58,19 @@ def test_the_cost_follows_the_model_and_the_steps():
     assert cost(model="cnn", epochs=4) == pytest.approx(4 * cost(model="cnn"), rel=0.01)
     # A step reads and writes a whole model, however few samples it has.
     assert cost(model="mlp", batch_size=1) > 10 * cost(model="mlp", batch_size=100)
+
+
+def test_a_deep_model_is_evaluated_in_the_memory_of_its_widest_layers(monkeypatch):
+    monkeypatch.setattr(packing, "_memory", lambda _device: 50e9)
+    models = {
+        name: lambda shape, classes, blocks=blocks: ResNet(shape, classes, blocks=blocks, width=16)
+        for name, blocks in {"shallow": (1, 1), "deep": (4, 4)}.items()
+    }
+    pack = packer(Materials({"digits": images()}, models), CPU)
+
+    def together(model):
+        run = RunConfig(dataset="digits", clients=20, cohort=1, batch_size=1, model=model)
+        return len(pack([dataclasses.replace(run, seed=seed) for seed in range(32)])[0].configs)
+
+    # Trained on a sample at a time: what is evaluated decides.
+    assert together("shallow") == together("deep") < 32

@@ -31,6 +31,7 @@ _EVALUATED_AT_ONCE = 2000
 _COPIES_OF_A_MODEL = 6
 # Activations, their gradients and the patches that convolutions are multiplied from.
 _COPIES_OF_ACTIVATIONS = 6
+_LAYERS_AT_ONCE = 4
 # So that the paper's CNN on MNIST costs what earlier versions wrote into stores.
 _BYTES_PER_COST = 700
 
@@ -70,7 +71,7 @@ def packer(
         for group in lockstep_groups(configs):
             dataset, model = materials.dataset(group[0]), materials.model(group[0])
             weight = _FLOAT_BYTES * sum(p.numel() for p in model.parameters())
-            sizes = _Sizes(weight, _activation_bytes(model, dataset))
+            sizes = _Sizes(weight, *_activation_bytes(model, dataset))
             by_seed = sorted(group, key=lambda config: config.seed)
             for part in _split(by_seed, dataset, sizes, _MOST_RUNS[device.type], memory):
                 part.sort(key=_turn)
@@ -83,10 +84,11 @@ def packer(
 
 @dataclasses.dataclass(frozen=True)
 class _Sizes:
-    """How many bytes a model has, and one sample's pass through it leaves in memory, about."""
+    """How many bytes a model has, and a sample takes that is trained on, and evaluated, about."""
 
     weight: int
     activations: int
+    evaluated: int
 
 
 def _split(
@@ -96,7 +98,7 @@ def _split(
     parts: list[list[RunConfig]] = []
     trained = saved = math.inf
     for config in configs:
-        training = max(_step_bytes(config, dataset, sizes), _EVALUATED_AT_ONCE * sizes.activations)
+        training = max(_step_bytes(config, dataset, sizes), _EVALUATED_AT_ONCE * sizes.evaluated)
         state = _state_bytes(config, sizes.weight, _clients(config, dataset))
         full = trained + training > memory or saved + state > _MOST_STATE
         if full or len(parts[-1]) == most:
@@ -155,8 +157,8 @@ def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
     return models * weight
 
 
-def _activation_bytes(model: nn.Module, dataset: Dataset) -> int:
-    """Return what one sample's pass through the model leaves in memory, about."""
+def _activation_bytes(model: nn.Module, dataset: Dataset) -> tuple[int, int]:
+    """Return what one sample's pass through the model takes, with and without a way back, about."""
     sizes: list[int] = []
 
     def measure(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -171,7 +173,10 @@ def _activation_bytes(model: nn.Module, dataset: Dataset) -> int:
             module.register_forward_hook(measure)
     with torch.no_grad():
         own(prepare_inputs(dataset.x_train[:1], dataset, standard=True))
-    return _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS * sum(sizes)
+    # Without a way back, what a few layers put out is there at once, however deep the model is.
+    passing = min(sum(sizes), _LAYERS_AT_ONCE * max(sizes))
+    unit = _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS
+    return unit * sum(sizes), unit * passing
 
 
 def _clients(config: RunConfig, dataset: Dataset) -> int:

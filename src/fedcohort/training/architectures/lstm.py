@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class CharLSTM(nn.Module):
-    """Two LSTM layers over characters, and the next one from the last state.
+    """LSTM layers over characters, and the next one from the last state.
 
     The layout that S. Caldas et al. use for Shakespeare (LEAF: A Benchmark for Federated Settings,
     2018): embeddings of 8, two layers of 256.
@@ -19,16 +19,23 @@ class CharLSTM(nn.Module):
         Tokens that a sample can hold.
     hidden : int
         Width of the LSTM layers.
+    layers : int
+        How many of them.
     """
 
     def __init__(
-        self, input_shape: tuple[int, ...], classes: int, vocabulary: int, hidden: int = 256
+        self,
+        input_shape: tuple[int, ...],
+        classes: int,
+        vocabulary: int,
+        hidden: int = 256,
+        layers: int = 2,
     ) -> None:
         super().__init__()
         if len(input_shape) != 1:
             raise ValueError(f"samples must be rows of tokens, not of shape {list(input_shape)}")
         self.embedding = nn.Embedding(vocabulary, 8)
-        self.lstm = nn.LSTM(8, hidden, num_layers=2, batch_first=True)
+        self.lstm = nn.LSTM(8, hidden, num_layers=layers, batch_first=True)
         self.fc = nn.Linear(hidden, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
