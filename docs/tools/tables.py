@@ -19,8 +19,9 @@ Two more kinds of line choose among the rows of a file and put several of them i
                                          GEMD in the row of `match`, and ``{match.reached}`` its
                                          rounds to the target with their interval
 
-A row that says rounds and their interval has ``{reached}`` by itself too. What is empty in the file
-is a dash where a number is asked for (``{bytes:.2f}``).
+``a.csv+b.csv`` are the rows of both, one file after the other. A row that says rounds and their
+interval has ``{reached}`` by itself too. What is empty in the file is a dash where a number is
+asked for (``{bytes:.2f}``).
 
 The file is a CSV, or JSON with a list of objects. Numbers are rounded as the decimals that stand in
 the file. A benchmark's ``--save FILE`` writes whole tables, with their command, machine, version
@@ -81,9 +82,11 @@ def with_tables(page: Path) -> str:
     """Return a page with its tables made from their files."""
 
     def made(found: re.Match[str]) -> str:
-        file = page.parent / found["file"]
-        name, plan = found["name"], found["plan"]
-        text = saved(file, name) if name else table(plan, read_rows(file))
+        if found["name"]:
+            text = saved(page.parent / found["file"], found["name"])
+        else:
+            files = [page.parent / file for file in found["file"].split("+")]
+            text = table(found["plan"], [row for file in files for row in read_rows(file)])
         return f"{found['head']}\n{text}\n\n{found['end']}"
 
     return _TABLE.sub(made, page.read_text("utf-8"))

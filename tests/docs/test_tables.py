@@ -33,8 +33,8 @@ def test_the_pages_of_the_docs_show_what_their_files_have():
     [
         ("README.md", "docs/results/paper-summary.csv"),
         ("docs/results/leaderboard.md", "leaderboard-standings.csv"),
-        ("docs/results/paper.md", "paper-summary.csv"),
-        ("docs/results/paper.md", "paper-gains.csv"),
+        ("docs/results/paper.md", "paper-summary.csv+paper-more-summary.csv"),
+        ("docs/results/paper.md", "paper-gains.csv+paper-more-gains.csv"),
         ("docs/selectors/match.md", "../results/match-ablation.json"),
         ("docs/kdpp.md", "results/kdpp.json"),
     ],
@@ -115,6 +115,13 @@ def test_a_number_that_the_file_does_not_have_is_found_and_replaced(page):
     page.write_text(right)
     assert with_tables(page) == right
     assert not stale_pages(page.parents[1])
+
+
+def test_a_table_can_have_the_rows_of_two_files(page):
+    (page.parent / "more.csv").write_text("note,speed,rule\nnew,2.125,dp3s\n")
+    page.write_text(PAGE.replace("speeds.csv", "speeds.csv+more.csv"))
+    made = "| match | **1.36** |\n| nobody | **0.98** |\n| dp3s | **2.12** |\n"
+    assert made in with_tables(page)
 
 
 def test_the_command_fails_when_asked_to_check_and_writes_otherwise(page, monkeypatch):
