@@ -5,6 +5,7 @@ from torch import nn
 
 from fedcohort.errors import InvalidModelError, UnknownNameError
 from fedcohort.training import INITIALISATIONS
+from fedcohort.training.architectures.lstm import CharLSTM
 from fedcohort.training.initialisation import initialise
 
 
@@ -35,6 +36,17 @@ def test_the_paper_cnn_has_the_documented_widths():
         "conv2.weight": (50, 20, 5, 5),
         "fc1.weight": (500, 800),
         "fc2.weight": (10, 500),
+    }
+
+
+def test_an_lstm_has_the_layers_that_it_is_asked_for():
+    one, two = (
+        {name for name, _ in CharLSTM((7,), 12, 12, 8, **layers).named_parameters()}
+        for layers in ({"layers": 1}, {})
+    )
+    assert "lstm.weight_hh_l0" in one
+    assert two - one == {
+        f"lstm.{kind}_l1" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     }
 
 

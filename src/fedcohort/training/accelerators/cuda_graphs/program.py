@@ -188,7 +188,9 @@ def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
         return (problem.task.losses(outputs.float(), y) * share).sum()
 
     def alone(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        return loss({n: values[0] for n, values in parameters.items()}, x[0], y[0], share[0])[None]
+        # Not `[0]`, whose gradient is a copy.
+        own = {name: values.squeeze(0) for name, values in parameters.items()}
+        return loss(own, x.squeeze(0), y.squeeze(0), share.squeeze(0))[None]
 
     each = vmap(loss) if width > 1 else alone
 
