@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from drawing import NotInStoreError, run_script
 
 from fedcohort.files import replace_file
@@ -64,18 +66,20 @@ def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
     return found
 
 
-def name_untargeted(study: Study, store: Store) -> None:
-    """Print which parts were run but have no target, and what the rule for targets gives.
+def reachable(curve: npt.ArrayLike, step: float = 0.05) -> float:
+    """Return the highest multiple of a step that a mean curve reaches: the rule for targets."""
+    return round(math.floor(float(np.max(curve)) / step + 1e-9) * step, 9)
 
-    A target is the highest multiple of 5 % that fedavg's mean test curve reaches.
-    """
+
+def name_untargeted(study: Study, store: Store) -> None:
+    """Print which parts were run but have no target, and what the rule for targets gives."""
     for part in study.parts:
         if part.target is not None:
             continue
         done = [c for c in part.configs if c.selector == BASELINE and store.is_done(c.key)]
         for summary in summarise(store, None, done):
             if summary.test is not None:
-                highest = math.floor(20 * float(summary.test.mean.max()) + 1e-9) / 20
+                highest = reachable(summary.test.mean)
                 print(
                     f"{part.name!r} has no target in the study, and is left out: {BASELINE} reaches"
                     f" {highest:g} on the test part in {summary.panel}.",

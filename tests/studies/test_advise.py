@@ -1,9 +1,10 @@
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
-from advise import Pair, advice_on, calibrate, correlation, long_ones, main, pairs
+from advise import Pair, advice_on, calibrate, correlation, main, pairs
 from drawing import NotInStoreError
 
 from fedcohort import advise
@@ -31,10 +32,11 @@ def enter(store, config, first):
     """Enter a run that is at 20 % until the round before `first`, and at 100 % from it on."""
     arrays = {"label_counts": np.full((12, 2), 5)}
     store.begin(config, {"clients": 12, "device": "CPU", "train_evaluated_on": 10}, arrays)
-    records = [
-        RoundRecord(round=r, train_score=1.0 if r >= first else 0.2, cohort=(0, 1) if r else ())
-        for r in range(LAST + 1)
-    ]
+    records = []
+    for r in range(LAST + 1):
+        score = 1.0 if r >= first else 0.2
+        cohort = (0, 1) if r else ()
+        records.append(RoundRecord(round=r, train_score=score, test_score=score, cohort=cohort))
     store.save({config.key: records}, done=True)
 
 
@@ -77,6 +79,22 @@ def test_gains_are_measured_between_evaluations(path):
     # Halfway from 20 % to 100 % is reached half a round before.
     assert found["ξ = 1, cohorts of 3"] == pytest.approx(np.log2([7.5 / 3.5] * 2))
     assert found["ξ = 0.5, cohorts of 3"] == pytest.approx([0, 0])
+
+
+def test_targets_are_the_highest_that_the_baseline_reaches(path):
+    pair = pairs(Published(path))[0].targeted("train", 0.05)
+    assert pair.baseline.target == pair.selector.target == Target(1.0, "train")
+    assert pair.doublings == pytest.approx(np.log2([8 / 4] * 2))
+    slower = np.linspace(0, 0.574, LAST + 1)
+    curves = {"train": np.stack([slower] * 2), "test": np.stack([slower, slower + 0.1])}
+    for (on, step), target in {
+        ("train", 0.05): 0.55,
+        ("train", 0.02): 0.56,
+        ("test", 0.05): 0.6,
+    }.items():
+        learnt = dataclasses.replace(pair.baseline, **curves)
+        found = dataclasses.replace(pair, baseline=learnt).targeted(on, step)
+        assert found.baseline.target == Target(pytest.approx(target), on)
 
 
 def test_a_data_set_is_predicted_by_the_others(path):
@@ -155,9 +173,6 @@ def test_the_published_table_is_what_the_package_predicts():
     assert f"The rank correlation is {correlation(rows):.2f} over all {len(rows)}" in page
     assert f"and {correlation(alike):.2f} over the {len(alike)} of digits" in page
     assert f"From profiles alone it is {correlation(rows, prediction='alone'):.2f}" in page
-    some = long_ones(rows)
-    assert f"**In the {len(some)} conditions in which `fedavg` takes more than four rounds" in page
-    assert f"rounds it is {correlation(some):.2f}.**" in page
     # The constants of the folds are near those that are shipped.
     for column, given in {"predicted": ("gradients",), "alone": ()}.items():
         shipped = [
