@@ -40,7 +40,7 @@ def test_the_conditions_are_listed(fedcohort):
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     digits = [row for row in rows if row[0].startswith("digits")]
-    assert digits[0] == ["digits-1", "80", "%", "100", "10", "18"]
+    assert digits[0] == ["digits-1", "80", "%", "test", "100", "10", "18"]
     assert len(digits) == 7
     assert ["mnist-by-writer-natural", "95", "%", "test", "150", "5", "18"] in rows
     assert max(map(len, done.stdout.splitlines())) <= 80
