@@ -165,7 +165,7 @@ class Program:
         with torch.enable_grad():
             losses = self._losses(slots.working, inputs, targets, count)
             gradients = torch.autograd.grad(losses.sum(), list(slots.working.values()))
-        self._descend(slots.models(), gradients, self.work, (self.lr, count))
+        self._descend(slots.models(), gradients, self.work, self.lr, count)
         slots.loss += losses.detach().double() * count
         slots.turn += 1
 
@@ -203,12 +203,12 @@ def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
 
 
 def _descend(
-    models: _Models, gradients: Sequence[Tensor], work: LocalWork, pace: tuple[Tensor, Tensor]
+    models: _Models, gradients: Sequence[Tensor], work: LocalWork, lr: Tensor, count: Tensor
 ) -> None:
     """Move models against their gradients, in place; see `fedcohort.training.descent`.
 
-    The pace is the learning rate and how many samples each model's batch had. All parameters as
-    one operation: of many small ones, most of a GPU's time would be their beginning.
+    The count is how many samples each model's batch had. All parameters as one operation: of many
+    small ones, most of a GPU's time would be their beginning.
     """
     master, working, first, velocity = models
     moves: list[Tensor] | tuple[Tensor, ...] = [gradient.float() for gradient in gradients]
@@ -226,7 +226,6 @@ def _descend(
         torch._foreach_copy_(velocity, faster)
         moves = torch._foreach_add(moves, faster, alpha=work.momentum) if work.nesterov else faster
     # What is finished stays where it is until it is handed over.
-    lr, count = pace
     rate = lr * (count > 0)
     steps = torch._foreach_mul(moves, [_per_model(rate, move) for move in moves])
     moved = torch._foreach_sub(master, steps)
