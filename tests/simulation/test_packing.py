@@ -74,3 +74,28 @@ def test_a_deep_model_is_evaluated_in_the_memory_of_its_widest_layers(monkeypatc
 
     # Trained on a sample at a time: what is evaluated decides.
     assert together("shallow") == together("deep") < 32
+
+
+def test_where_a_few_clients_train_at_a_time_more_runs_fit(monkeypatch):
+    def together(at_once):
+        monkeypatch.setattr(packing, "_at_once", lambda *_: at_once)
+        run = RunConfig(dataset="digits", clients=20, cohort=10, batch_size=50, model="resnet8")
+        pack = packer(Materials({"digits": images()}), CPU)
+        return len(pack([dataclasses.replace(run, seed=seed) for seed in range(32)])[0].configs)
+
+    # Memory for eight runs' activations, some of which is for models or evaluation.
+    one = packing._activation_bytes(Materials().model(RunConfig(model="resnet8")), images())[0]
+    monkeypatch.setattr(packing, "_memory", lambda _device: 2 * 8 * 10 * 50 * one)
+    assert together(None) < together(1000) < 8
+    assert together(10) == 32
+
+
+def test_a_rule_that_keeps_little_of_an_update_has_a_small_state():
+    pack = packer(Materials({"digits": images()}), CPU)
+
+    def together(selector):
+        run = RunConfig(dataset="digits", clients=1000, cohort=10, model="cnn", selector=selector)
+        return [len(p.configs) for p in pack([dataclasses.replace(run, seed=s) for s in range(3)])]
+
+    assert together("delta") == together("hics") == [3]
+    assert together("divfl") == [1, 1, 1]

@@ -121,10 +121,11 @@ class Selector(ABC):
     A subclass declares `needs` (and, in `asks_newcomers`, the one that every client must have told
     before it can choose) and writes `_choose`; its parameters are dataclass fields. If it needs
     losses, `reported_loss` says which one participants send with their update: the mean of those
-    seen in training, that of the model they received, or none. Where a later
-    version of the same rule chooses other cohorts it counts up `revision` (of those objects alone
-    whose parameters are concerned), so that runs of the old one in a store are not taken for runs
-    of the new one.
+    seen in training, that of the model they received, or none; if it needs updates but keeps a few
+    numbers of each at most, `forgets_updates` says so, and more runs are simulated at once. Where a
+    later version of the same rule chooses other cohorts it counts up `revision` (of those objects
+    alone whose parameters are concerned), so that runs of the old one in a store are not taken for
+    runs of the new one.
 
     Examples
     --------
@@ -142,6 +143,7 @@ class Selector(ABC):
     asks_newcomers: ClassVar[Need | None] = None
     reported_loss: ClassVar[Literal["training", "received"] | None] = "training"
     needs_labels: ClassVar[bool] = False
+    forgets_updates: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -55,6 +55,7 @@ class Delta(Selector):
     least: float = parameter(0.1, Interval(0, 1))
 
     needs = frozenset({Need.UPDATE})
+    forgets_updates = True
     repeats = True
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:

@@ -88,6 +88,7 @@ class HiCS(RoundSelector):
     freeze: bool = parameter(False, OneOf(False, True))
 
     needs = frozenset({Need.UPDATE})
+    forgets_updates = True
     # 1 had T = 0.0025, whatever the learning rate, no fallback, and averaged by size.
     revision = 2
 

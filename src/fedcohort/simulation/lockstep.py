@@ -31,6 +31,7 @@ from fedcohort.simulation.device_updates import as_told, keep_on_device, stay_on
 from fedcohort.simulation.devices import describe_device
 from fedcohort.simulation.final_scores import measure_final
 from fedcohort.simulation.jobs import jobs_of, slots_of
+from fedcohort.simulation.local_work import local_work
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.own_normalisation import OwnNormalisation
@@ -40,7 +41,6 @@ from fedcohort.simulation.store import RoundRecord, RunState
 from fedcohort.simulation.system import parse_availability
 from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
 from fedcohort.training.accelerators.choice import choose_trainer
-from fedcohort.training.augmentation import read_augmentation
 from fedcohort.training.modules import (
     named_state,
     normalisation_names,
@@ -54,11 +54,9 @@ from fedcohort.training.problem import (
     Groups,
     Jobs,
     LocalProblem,
-    LocalWork,
     Parameters,
     Trained,
 )
-from fedcohort.training.schedule import rate_in_round
 from fedcohort.training.server import fresh_state, part_of
 from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
@@ -375,18 +373,7 @@ class Lockstep:
 
     def _problem(self, jobs: Jobs) -> LocalProblem:
         """Return what a trainer is given to do these jobs in this round."""
-        shared = self.configs[0]
-        work = LocalWork(
-            shared.batch_size,
-            rate_in_round(shared.lr, shared.lr_decay, max(1, self.round), shared.rounds),
-            shared.momentum,
-            shared.proximal,
-            shared.optimizer,
-            shared.nesterov,
-            shared.weight_decay,
-            shared.clip,
-            read_augmentation(shared.augment),
-        )
+        work = local_work(self.configs[0], max(1, self.round))
         return LocalProblem(
             self._model,
             self._stacked,

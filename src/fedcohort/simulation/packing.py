@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,12 @@ from torch import nn
 from fedcohort.federation import Dataset
 from fedcohort.selection import Need
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.local_work import local_work
 from fedcohort.simulation.materials import Materials
-from fedcohort.training.inputs import prepare_inputs
+from fedcohort.training.accelerators.choice import SlowPathWarning, choose_trainer
+from fedcohort.training.inputs import prepare_inputs, prepare_targets
+from fedcohort.training.modules import read_traits
+from fedcohort.training.problem import NO_JOBS, LocalProblem
 
 _FLOAT_BYTES = 4
 # More runs at once do not train faster, and an interruption would cost more of them.
@@ -71,7 +76,8 @@ def packer(
         for group in lockstep_groups(configs):
             dataset, model = materials.dataset(group[0]), materials.model(group[0])
             weight = _FLOAT_BYTES * sum(p.numel() for p in model.parameters())
-            sizes = _Sizes(weight, *_activation_bytes(model, dataset))
+            at_once = _at_once(group[0], materials, device)
+            sizes = _Sizes(weight, *_activation_bytes(model, dataset), at_once)
             by_seed = sorted(group, key=lambda config: config.seed)
             for part in _split(by_seed, dataset, sizes, _MOST_RUNS[device.type], memory):
                 part.sort(key=_turn)
@@ -84,11 +90,15 @@ def packer(
 
 @dataclasses.dataclass(frozen=True)
 class _Sizes:
-    """How many bytes a model has, and a sample takes that is trained on, and evaluated, about."""
+    """How many bytes a model has, and a sample takes that is trained on, and evaluated, about.
+
+    And how many clients train at once; None: all.
+    """
 
     weight: int
     activations: int
     evaluated: int
+    at_once: int | None
 
 
 def _split(
@@ -96,18 +106,25 @@ def _split(
 ) -> list[list[RunConfig]]:
     """Cut runs of one shape into parts that fit into memory, or are a single run."""
     parts: list[list[RunConfig]] = []
-    trained = saved = math.inf
+    saved = math.inf
     for config in configs:
-        training = max(_step_bytes(config, dataset, sizes), _EVALUATED_AT_ONCE * sizes.evaluated)
         state = _state_bytes(config, sizes.weight, _clients(config, dataset))
-        full = trained + training > memory or saved + state > _MOST_STATE
-        if full or len(parts[-1]) == most:
+        full = saved + state > _MOST_STATE or len(parts[-1]) == most
+        if full or _part_bytes([*parts[-1], config], dataset, sizes) > memory:
             parts.append([])
-            trained = saved = 0.0
+            saved = 0.0
         parts[-1].append(config)
-        trained += training
         saved += state
     return parts
+
+
+def _part_bytes(runs: Sequence[RunConfig], dataset: Dataset, sizes: _Sizes) -> float:
+    """Return the memory that runs of one shape need together on the device, about."""
+    clients = sum(config.cohort for config in runs)
+    models = clients * _COPIES_OF_A_MODEL * sizes.weight
+    busy, judged = (clients, len(runs)) if sizes.at_once is None else (sizes.at_once, 1)
+    trained = min(clients, busy) * _batch(runs[0], dataset) * sizes.activations
+    return max(models + trained, judged * _EVALUATED_AT_ONCE * sizes.evaluated)
 
 
 def _turn(config: RunConfig) -> int:
@@ -148,11 +165,11 @@ def _client_size(config: RunConfig, dataset: Dataset) -> float:
 
 def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
     """Return the size of one run's checkpoint, about."""
-    needs = config.make_selector().needs
+    selector = config.make_selector()
     models = 1
-    if Need.UPDATE in needs:
+    if Need.UPDATE in selector.needs and not selector.forgets_updates:
         models += clients
-    if Need.PROFILE in needs and config.profile != "fc1":
+    if Need.PROFILE in selector.needs and config.profile != "fc1":
         models += clients
     return models * weight
 
@@ -177,6 +194,22 @@ def _activation_bytes(model: nn.Module, dataset: Dataset) -> tuple[int, int]:
     passing = min(sum(sizes), _LAYERS_AT_ONCE * max(sizes))
     unit = _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS
     return unit * sum(sizes), unit * passing
+
+
+def _at_once(config: RunConfig, materials: Materials, device: torch.device) -> int | None:
+    """Return how many clients of a run a GPU trains at a time; None: all, as it is on a CPU."""
+    if device.type == "cpu":
+        return None
+    dataset, model = materials.dataset(config), materials.model(config)
+    x = prepare_inputs(dataset.x_train[:4], dataset, standard=True)
+    y = prepare_targets(dataset.y_train[:4], x.device)
+    nobody = torch.zeros(0, dtype=torch.int64, device=device)
+    task, traits, work = materials.task(config), read_traits(model, x), local_work(config, 1)
+    problem = LocalProblem(model, {}, NO_JOBS, (x, y), nobody, work, task, traits)
+    with warnings.catch_warnings():
+        # The group itself will say so.
+        warnings.simplefilter("ignore", SlowPathWarning)
+        return choose_trainer(problem, config.precision).at_once
 
 
 def _clients(config: RunConfig, dataset: Dataset) -> int:

@@ -32,6 +32,8 @@ class Trainer:
         samples, float64 [m] each.
     aggregate : Aggregate
         How global models are moved towards local ones.
+    at_once : int or None
+        How many clients are trained at a time, and global models evaluated one by one; None: all.
     """
 
     name: str
@@ -39,3 +41,4 @@ class Trainer:
     evaluate: Callable[[nn.Module, Parameters, Data, Task], tuple[Tensor, Tensor]]
     measure: Callable[[nn.Module, Parameters, Data, Groups, Task], tuple[Tensor, Tensor]]
     aggregate: Aggregate = aggregate
+    at_once: int | None = None

@@ -32,8 +32,8 @@ def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
 def trainer(problem: LocalProblem, precision: str) -> Trainer:
     """Return the trainer, which multiplies in `precision` (float32 as TF32)."""
     # Imported only where it is used: CPUs have no use for it.
-    from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
+    from fedcohort.training.accelerators.cuda_graphs.models import STREAMS, GraphedModels
 
     graphed = GraphedModels(problem.model, precision)
     measure = functools.partial(measure_batched, dtype=graphed.dtype)
-    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure)
+    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure, at_once=STREAMS)

@@ -4,6 +4,7 @@ import dataclasses
 import heapq
 import itertools
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -20,7 +21,7 @@ from fedcohort.training.task import Task
 # and models with more numbers than `_SMALL` gain nothing: their kernels take long enough.
 _WIDE, _FEW, _SMALL = 10, 6, 1_000_000
 # Clients that train side by side on streams of their own otherwise.
-_STREAMS = 20
+STREAMS = 20
 _EVALUATED_AT_ONCE = 2500
 
 
@@ -62,27 +63,25 @@ class GraphedModels:
         program = self._program(problem, counts, width)
         queues = _deal(counts, program.places)
         keys = to_device(step_keys(jobs.key, len(plan.sample)), problem.device)
+        turns = to_device(_turns(queues, counts), problem.device)
+        program.fill(*_taken(turns, (plan.sample, plan.counts, keys)))
         first = self._layout.flatten(problem.stacked)
         local = first.new_empty(len(jobs), self._layout.size)
         losses = torch.zeros(len(jobs), dtype=torch.float64, device=problem.device)
         starts = jobs.model.tolist()
         program.lr.fill_(work.lr)
-        program.rewind()
         for place, queue in enumerate(queues):
             slots, s = program.place(place)
-            slots.fill(s, plan.sample, plan.counts, keys, queue, counts)
             if queue:
                 slots.load(s, first[starts[queue[0]]])
-        ends = _ends(queues, counts)
-        for step in range(max(end for place_ends in ends for end, _, _ in place_ends)):
-            program.step()
-            for place, own in enumerate(ends):
-                while own and own[0][0] == step + 1:
-                    _, job, following = own.pop(0)
-                    slots, s = program.place(place)
-                    slots.store(s, local[job], losses[job])
-                    if following is not None:
-                        slots.load(s, first[starts[following]])
+        done = 0
+        for end, place, job, following in _ends(queues, counts):
+            program.advance(end - done)
+            done = end
+            slots, s = program.place(place)
+            slots.store(s, local[job], losses[job])
+            if following is not None:
+                slots.load(s, first[starts[following]])
         samples = plan.counts.sum(0)
         whole = {n: v.contiguous() for n, v in self._layout.unflatten(local).items()}
         return Trained(whole, losses / samples)
@@ -90,7 +89,7 @@ class GraphedModels:
     def _program(self, problem: LocalProblem, counts: list[int], width: int) -> Program:
         """Return enough slots with room for all their steps, recorded anew if need be."""
         work = dataclasses.replace(problem.work, lr=0.0)
-        places = width if width > 1 else min(_STREAMS, len(counts))
+        places = width if width > 1 else min(STREAMS, len(counts))
         steps = max(sum(counts[j] for j in queue) for queue in _deal(counts, places))
         known = self._kept.get(width)
         if known is None or known.work != work or known.places < places or known.room < steps:
@@ -138,13 +137,34 @@ def _deal(counts: list[int], slots: int) -> list[list[int]]:
     return queues
 
 
-def _ends(queues: list[list[int]], counts: list[int]) -> list[list[tuple[int, int, int | None]]]:
-    """Return when each slot's jobs end, in steps, and which job follows."""
-    found = []
-    for queue in queues:
-        total, ends = 0, []
+def _turns(queues: list[list[int]], counts: list[int]) -> Tensor:
+    """Return which job [0] and which of its steps [1] each slot takes when, int64 [2, S, T].
+
+    A slot that is done has no job: -1.
+    """
+    most = max(sum(counts[job] for job in queue) for queue in queues)
+    turns = np.full((2, len(queues), most), -1)
+    for slot, queue in enumerate(queues):
+        own = np.array([counts[job] for job in queue], np.int64)
+        total = int(own.sum())
+        turns[0, slot, :total] = np.repeat(queue, own)
+        turns[1, slot, :total] = np.arange(total) - np.repeat(own.cumsum() - own, own)
+    return torch.from_numpy(turns)
+
+
+def _taken(turns: Tensor, plan: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return samples [S, T, B], counts and keys [S, T] of the slots' turns, count 0 where none."""
+    job, step = turns
+    sample, count, key = (values[step.clamp(min=0), job.clamp(min=0)] for values in plan)
+    return sample, count * (job >= 0), key
+
+
+def _ends(queues: list[list[int]], counts: list[int]) -> list[tuple[int, int, int, int | None]]:
+    """Return after how many steps which slot ends which job, and which job follows, in order."""
+    found: list[tuple[int, int, int, int | None]] = []
+    for slot, queue in enumerate(queues):
+        end = 0
         for job, following in itertools.zip_longest(queue, queue[1:]):
-            total += counts[job]
-            ends.append((total, job, following))
-        found.append(ends)
-    return found
+            end += counts[job]
+            found.append((end, slot, job, following))
+    return sorted(found, key=lambda own: own[:2])

@@ -6,16 +6,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.func import functional_call, vmap
 
 from fedcohort.training.accelerators.cuda_graphs.layout import FlatLayout
-from fedcohort.training.accelerators.cuda_graphs.side_by_side import on_its_own, side_by_side
+from fedcohort.training.accelerators.cuda_graphs.side_by_side import (
+    on_its_own,
+    side_by_side,
+    whole_names,
+)
 from fedcohort.training.modules import output_of
 from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters
 
-_Models = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+# Steps that are recorded together: after each recording, all slots wait for the last.
+_AHEAD = 5
+
+_Models = tuple[list[Tensor], list[Tensor | None], list[Tensor], list[Tensor]]
 
 
 def can_map(problem: LocalProblem, dtype: torch.dtype) -> bool:
@@ -29,7 +36,8 @@ def can_map(problem: LocalProblem, dtype: torch.dtype) -> bool:
             x, y = (torch.stack([values, values]) for values in few)
             count = torch.full((2,), 2, device=problem.device)
             with torch.enable_grad():
-                losses = _losses_of(problem, 2)(both, x, y, count)
+                mapped = side_by_side(problem.model)
+                losses = _losses_of(problem, mapped, 2, dtype)(both, x, y, count)
                 torch.autograd.grad(losses.sum(), list(both.values()))
     # A model's own code may fail under vmap in any way; what else is wrong shows without it.
     except Exception:
@@ -38,52 +46,55 @@ def can_map(problem: LocalProblem, dtype: torch.dtype) -> bool:
 
 
 class _Slots:
-    """Places where clients are trained side by side, in each one after the other."""
+    """Places where clients are trained side by side, in each one after the other.
+
+    Attributes
+    ----------
+    sample, count, key : int64 [W, T, B], [W, T] and [W, T]
+        What each place trains on in each turn, how many of it count, and the turn's key.
+    working : dict of [W, ...]
+        What is multiplied: a copy of the master in the working precision, or the master itself.
+    loss : float64 [W]
+        The sum of the samples' losses.
+    """
 
     def __init__(
-        self, layout: FlatLayout, dtype: torch.dtype, device: torch.device, room: tuple[int, ...]
+        self,
+        layout: FlatLayout,
+        dtype: torch.dtype,
+        batches: tuple[Tensor, ...],
+        work: LocalWork,
+        whole: set[str],
     ) -> None:
-        width, steps, batch = room
+        self.sample, self.count, self.key = batches
+        width, device = len(self.count), self.count.device
+        # The master, the first model and the velocity.
         self._rows = torch.zeros(3, width, layout.size, device=device)
-        # What is multiplied: a copy of the master in the working precision.
+        self._begins_first, self._begins_still = bool(work.proximal), bool(work.momentum)
         self._work = torch.zeros(width, layout.size, dtype=dtype, device=device)
-        self.working = {n: v.requires_grad_() for n, v in layout.unflatten(self._work).items()}
-        self._views = [list(layout.unflatten(rows).values()) for rows in self._rows]
+        masters, first, velocity = (layout.unflatten(rows) for rows in self._rows)
+        copies, own = layout.unflatten(self._work), layout.unflatten(self._rows[0])
+        self.working = {
+            name: (own if name in whole else copies)[name].requires_grad_() for name in masters
+        }
+        self.models: _Models = (
+            list(masters.values()),
+            [None if name in whole else copy.detach() for name, copy in copies.items()],
+            list(first.values()),
+            list(velocity.values()),
+        )
         self.loss = torch.zeros(width, dtype=torch.float64, device=device)
         self.turn = torch.zeros(1, dtype=torch.int64, device=device)
-        self.sample = torch.zeros(width, steps, batch, dtype=torch.int64, device=device)
-        self.count = torch.zeros(width, steps, dtype=torch.int64, device=device)
-        self.key = torch.zeros(width, steps, dtype=torch.int64, device=device)
-
-    def models(self) -> _Models:
-        """Return the masters, their working copies, the first models and the velocities."""
-        master, first, velocity = self._views
-        return master, [view.detach() for view in self.working.values()], first, velocity
-
-    def fill(
-        self,
-        s: int,
-        sample: Tensor,
-        count: Tensor,
-        keys: Tensor,
-        queue: list[int],
-        steps: list[int],
-    ) -> None:
-        """Take over the batches of the jobs in a queue; afterwards, nothing is trained on."""
-        at = 0
-        self.count[s].zero_()
-        for job in queue:
-            here = slice(at, at + steps[job])
-            self.sample[s, here, : sample.shape[2]] = sample[: steps[job], job]
-            self.count[s, here] = count[: steps[job], job]
-            self.key[s, here] = keys[: steps[job], job]
-            at += steps[job]
+        self.ones = torch.ones(width, device=device)
 
     def load(self, s: int, row: Tensor) -> None:
         """Begin with a client at a global model."""
-        self._rows[:2, s] = row
-        self._rows[2, s].zero_()
+        self._rows[0, s] = row
         self._work[s] = row
+        if self._begins_first:
+            self._rows[1, s] = row
+        if self._begins_still:
+            self._rows[2, s].zero_()
         self.loss[s].zero_()
 
     def store(self, s: int, row: Tensor, loss: Tensor) -> None:
@@ -110,64 +121,88 @@ class Program:
         self.work, self.places = work, streams * self._width
         self._data = problem.data
         self.lr = torch.zeros((), device=device)
-        own = self._width, self.room, batch
-        self._slots = [_Slots(layout, dtype, device, own) for _ in range(streams)]
-        self._losses = _losses_of(problem, self._width)
-        self._gather, self._descend = _gather, _descend
-        self._graph: torch.cuda.CUDAGraph | None = None
-        if device.type == "cuda":
+        shape = self.places, self.room
+        self._batches = [
+            torch.zeros(*shape, *more, dtype=torch.int64, device=device)
+            for more in ((batch,), (), ())
+        ]
+        model = (side_by_side if self._width > 1 else on_its_own)(problem.model)
+        parts = zip(*(torch.split(values, self._width) for values in self._batches), strict=True)
+        whole = whole_names(model)
+        self._slots = [_Slots(layout, dtype, part, work, whole) for part in parts]
+        self._losses = _losses_of(problem, model, self._width, dtype)
+        self._gather, self._descend, self._note = _gather, _descend, _note
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._recorded = device.type == "cuda"
+        if self._recorded:
             self._gather = torch.compile(self._gather, dynamic=False)
             self._losses = torch.compile(self._losses, dynamic=False)
             self._descend = torch.compile(self._descend, dynamic=False)
-            self._record()
+            self._note = torch.compile(self._note, dynamic=False)
+            self._warm_up()
 
     def place(self, place: int) -> tuple[_Slots, int]:
         """Return where a place is."""
         return self._slots[place // self._width], place % self._width
 
-    def rewind(self) -> None:
-        """Begin with the first step."""
+    def fill(self, sample: Tensor, count: Tensor, key: Tensor) -> None:
+        """Take over what is trained on, from the first turn on; see `_Slots`."""
+        turns, batch = sample.shape[1:]
+        self._batches[0][:, :turns, :batch] = sample
+        for own, given in zip(self._batches[1:], (count, key), strict=True):
+            own.zero_()
+            own[:, :turns] = given
         for slots in self._slots:
             slots.turn.zero_()
 
-    def step(self) -> None:
-        """Take one step in every slot."""
-        if self._graph is not None:
-            self._graph.replay()
-            return
-        for slots in self._slots:
-            self._advance(slots)
+    def advance(self, steps: int) -> None:
+        """Take some steps in every slot."""
+        while steps:
+            taken = _AHEAD if steps >= _AHEAD else 1
+            if self._recorded:
+                self._graph(taken).replay()
+            else:
+                for slots in self._slots:
+                    self._take(slots, taken)
+            steps -= taken
 
-    def _record(self) -> None:
-        streams = [torch.cuda.Stream() for _ in self._slots]  # type: ignore[no-untyped-call]
+    def _warm_up(self) -> None:
         warm = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         warm.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm), _repeatable():
-            for _ in range(2):
-                self._advance(self._slots[0])
+            self._take(self._slots[0], 2)
         torch.cuda.current_stream().wait_stream(warm)
-        self._graph = torch.cuda.CUDAGraph()
-        with _repeatable(), torch.cuda.graph(self._graph):
+
+    def _graph(self, steps: int) -> torch.cuda.CUDAGraph:
+        """Return the recording of some steps, which is made when it is first asked for."""
+        if steps in self._graphs:
+            return self._graphs[steps]
+        streams = [torch.cuda.Stream() for _ in self._slots]  # type: ignore[no-untyped-call]
+        # One is replayed after the other, so that they can share their memory.
+        pool = next((graph.pool() for graph in self._graphs.values()), None)
+        graph = self._graphs[steps] = torch.cuda.CUDAGraph()
+        with _repeatable(), torch.cuda.graph(graph, pool=pool):
             main = torch.cuda.current_stream()
             for slots, stream in zip(self._slots, streams, strict=True):
                 stream.wait_stream(main)
                 with torch.cuda.stream(stream):
-                    self._advance(slots)
+                    self._take(slots, steps)
             for stream in streams:
                 main.wait_stream(stream)
+        return graph
 
-    def _advance(self, slots: _Slots) -> None:
-        """Take one step of the clients in some slots."""
-        batches = slots.turn, slots.sample, slots.count, slots.key
-        inputs, targets, count, key = self._gather(batches, self._data)
-        if self.work.augmentation:
-            inputs = vmap(self.work.augmentation)(inputs, key)
-        with torch.enable_grad():
-            losses = self._losses(slots.working, inputs, targets, count)
-            gradients = torch.autograd.grad(losses.sum(), list(slots.working.values()))
-        self._descend(slots.models(), gradients, self.work, self.lr, count)
-        slots.loss += losses.detach().double() * count
-        slots.turn += 1
+    def _take(self, slots: _Slots, steps: int) -> None:
+        """Take some steps of the clients in some slots."""
+        for _ in range(steps):
+            batches = slots.turn, slots.sample, slots.count, slots.key
+            inputs, targets, count, key = self._gather(batches, self._data)
+            if self.work.augmentation:
+                inputs = vmap(self.work.augmentation)(inputs, key)
+            with torch.enable_grad():
+                losses = self._losses(slots.working, inputs, targets, count)
+                found = torch.autograd.grad(losses, list(slots.working.values()), slots.ones)
+            self._descend(slots.models, found, self.work, self.lr, count)
+            self._note(slots.loss, slots.turn, losses.detach(), count)
 
 
 def _gather(batches: tuple[Tensor, ...], data: Data) -> tuple[Tensor, ...]:
@@ -179,9 +214,10 @@ def _gather(batches: tuple[Tensor, ...], data: Data) -> tuple[Tensor, ...]:
     return inputs, targets, count, key
 
 
-def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
+def _losses_of(
+    problem: LocalProblem, model: nn.Module, width: int, dtype: torch.dtype
+) -> Callable[..., Tensor]:
     """Return the losses [width] of as many models on the first samples of a batch each."""
-    model = (side_by_side if width > 1 else on_its_own)(problem.model)
 
     def loss(parameters: Parameters, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
         outputs = output_of(functional_call(model, parameters, (x,)))
@@ -197,7 +233,7 @@ def _losses_of(problem: LocalProblem, width: int) -> Callable[..., Tensor]:
     def losses(parameters: Parameters, x: Tensor, y: Tensor, count: Tensor) -> Tensor:
         place = torch.arange(y.shape[1], device=y.device)
         share = (place < count[:, None]) / count.clamp(min=1)[:, None]
-        return each(parameters, as_input(x, next(iter(parameters.values())).dtype), y, share)
+        return each(parameters, as_input(x, dtype), y, share)
 
     return losses
 
@@ -230,7 +266,17 @@ def _descend(
     steps = torch._foreach_mul(moves, [_per_model(rate, move) for move in moves])
     moved = torch._foreach_sub(master, steps)
     torch._foreach_copy_(master, moved)
-    torch._foreach_copy_(working, moved)
+    copied = [
+        (copy, values) for copy, values in zip(working, moved, strict=True) if copy is not None
+    ]
+    if copied:
+        torch._foreach_copy_([copy for copy, _ in copied], [values for _, values in copied])
+
+
+def _note(loss: Tensor, turn: Tensor, losses: Tensor, count: Tensor) -> None:
+    """Add up a turn's mean losses [W], in place, and go on to the next turn."""
+    loss += losses.double() * count
+    turn += 1
 
 
 def _per_model(values: Tensor, like: Tensor) -> Tensor:

@@ -27,6 +27,12 @@ def side_by_side(model: nn.Module) -> nn.Module:
     return own
 
 
+def whole_names(model: nn.Module) -> set[str]:
+    """Return the names of the parameters that such a copy takes as they are, in float32."""
+    norms = [(n, part) for n, part in model.named_modules() if isinstance(part, _PlainGroupNorm)]
+    return {own for name, part in norms for own, _ in part.named_parameters(prefix=name)}
+
+
 def _is_plain(layer: nn.Conv2d) -> bool:
     """Tell whether `convolve` can do it."""
     square = layer.stride[0] == layer.stride[1] and len({*layer.padding}) == 1
