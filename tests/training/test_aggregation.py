@@ -22,6 +22,19 @@ def test_aggregation_is_the_weighted_mean():
     assert used.all()
 
 
+def test_numbers_without_a_shape_and_weights_in_any_layout_are_averaged_as_all_others():
+    last = torch.randn(3, 4, 2, 2, 5, generator=torch.Generator().manual_seed(0))
+    local = {"scale": torch.tensor([1.0, 2.0, float("nan")]), "w": last.movedim(-1, 2)}
+    stacked = {"scale": torch.zeros(1), "w": torch.zeros(1, 4, 5, 2, 2)}
+    slots = torch.tensor([[0, 1, 2]])
+    weights = torch.tensor([[0.25, 0.25, 0.5]], dtype=torch.float64)
+    moved, used = aggregate(stacked, local, slots, weights, torch.ones(3, dtype=torch.bool))
+    assert used.tolist() == [True, True, False]
+    assert moved["scale"].tolist() == [1.5]
+    assert torch.allclose(moved["w"][0], local["w"][:2].mean(0))
+    assert moved["w"].is_contiguous()
+
+
 def test_an_update_that_is_not_finite_is_left_out_and_its_weight_shared():
     stacked = {"w": torch.zeros(2, 2)}
     local = {"w": torch.tensor([[1.0, 1.0], [float("nan"), 1.0], [3.0, 3.0], [float("inf"), 0.0]])}

@@ -49,6 +49,17 @@ class Frozen(nn.Module):
         return {"logits": self.out(torch.tanh(self.again(torch.tanh(self.tied(x))))), "other": x}
 
 
+class Tempered(nn.Module):
+    """A parameter without a shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.scale = nn.Linear(192, 10), nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x):
+        return self.scale * self.out(x.flatten(1))
+
+
 def flat(outputs):
     return nn.Sequential(nn.Flatten(), nn.Linear(192, outputs))
 
@@ -102,6 +113,8 @@ CASES = {
     "dropout": (problem(Dropped, work=MUCH), ALL[:2]),
     "dropout, AdamW": (problem(Dropped, work=ADAM), ALL[:2]),
     "frozen and tied": (problem(Frozen, work=MUCH), ALL[:2]),
+    "a single number": (problem(Tempered, work=MUCH), ALL),
+    "a single number, AdamW": (problem(Tempered, work=ADAM), ALL[:2]),
     "tokens": (
         problem(lambda: CharLSTM((7,), 12, 12, 16), make_task("next-token", 12), tokens=True),
         ALL[:1],

@@ -75,4 +75,5 @@ def representative_gradient_profiles(
     >>> representative_gradient_profiles(initial, {"weight": torch.ones(5, 2, 3)}).shape
     torch.Size([5, 6])
     """
-    return torch.cat([(local[name] - initial[name]).flatten(1) for name in initial], dim=1)
+    moved = [local[name] - initial[name] for name in initial]
+    return torch.cat([values.reshape(len(values), -1) for values in moved], dim=1)

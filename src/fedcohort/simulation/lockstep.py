@@ -398,8 +398,8 @@ class Lockstep:
     def _updates(self, local: Parameters, own: slice, member: Member) -> Tensor:
         """Return what local training changed of one run's model, float32 [m, d]."""
         before = self._sent(self._stacked)
-        moved = [(local[n][own] - before[n][member.place]).flatten(1) for n in before]
-        return torch.cat(moved, dim=1)
+        moved = [local[n][own] - before[n][member.place] for n in before]
+        return torch.cat([values.reshape(len(values), -1) for values in moved], dim=1)
 
     def _observe(
         self,

@@ -68,8 +68,12 @@ def aggregate(
 def _finite(models: Parameters) -> Tensor:
     """Tell which of M models are finite throughout: bool [M]."""
     # What is not a number is larger than any.
-    flat = (values.flatten(1) for values in models.values())
-    largest = [torch.linalg.vector_norm(values, torch.inf, dim=1) for values in flat]
+    largest = [
+        torch.linalg.vector_norm(values, torch.inf, dim=tuple(range(1, values.dim())))
+        if values.dim() > 1
+        else values.abs()
+        for values in models.values()
+    ]
     return torch.stack(largest).isfinite().all(0)
 
 
@@ -90,16 +94,15 @@ def _move(
 
     What is not `used` bool [M] has mixing 0; None says that everyone is used.
     """
-    flat = values.flatten(1)
-    finite = local.flatten(1)
+    flat = values.reshape(len(values), -1)
     if used is not None:
         # What does not count may not even be a number, and 0 times that is not 0.
-        finite = torch.where(used[:, None], finite, 0.0)
+        local = torch.where(used.view(-1, *[1] * (local.dim() - 1)), local, 0.0)
     moved = flat.clone()
     at_once = max(1, _FEW_VALUES // max(1, flat.numel()))
     pairs = (torch.split(slots, at_once, dim=1) for slots in (places, mixing))
     for place, share in zip(*pairs, strict=True):
-        steps = finite.index_select(0, place.flatten()).view(*place.shape, -1)
+        steps = local.index_select(0, place.flatten()).view(*place.shape, -1)
         steps.sub_(flat.unsqueeze(1)).mul_(share.unsqueeze(2))
         # Slot after slot, so that a model's sum does not depend on what it is computed beside.
         for step in steps.unbind(1):

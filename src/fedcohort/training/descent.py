@@ -62,7 +62,8 @@ class Descent:
     def _clip(self, gradients: list[Tensor], most: float) -> None:
         """Scale gradients down to a norm of at most `most`, each model by itself."""
         if self._stacked:
-            norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients]
+            rows = (g.reshape(len(g), -1) for g in gradients)
+            norms = [torch.linalg.vector_norm(row, dim=1) for row in rows]
         else:
             norms = [torch.linalg.vector_norm(g) for g in gradients]
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)

@@ -17,7 +17,7 @@ class FlatLayout:
         """Return models [R, ...] as rows, float32 [R, n]."""
         values = (stacked[name] for name in self.shapes)
         rows = [v.movedim(-3, -1) if v.dim() == 5 else v for v in values]
-        return torch.cat([row.flatten(1) for row in rows], dim=1)
+        return torch.cat([row.reshape(len(row), -1) for row in rows], dim=1)
 
     def views(self, row: Tensor) -> Parameters:
         """Return the parameters of one row [n], as views of it."""

@@ -83,8 +83,7 @@ class GraphedModels:
             if following is not None:
                 slots.load(s, first[starts[following]])
         samples = plan.counts.sum(0)
-        whole = {n: v.contiguous() for n, v in self._layout.unflatten(local).items()}
-        return Trained(whole, losses / samples)
+        return Trained(self._layout.unflatten(local), losses / samples)
 
     def _program(self, problem: LocalProblem, counts: list[int], width: int) -> Program:
         """Return enough slots with room for all their steps, recorded anew if need be."""

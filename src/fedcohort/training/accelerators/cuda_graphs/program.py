@@ -19,9 +19,6 @@ from fedcohort.training.accelerators.cuda_graphs.side_by_side import (
 from fedcohort.training.modules import output_of
 from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters
 
-# Steps that are recorded together: after each recording, all slots wait for the last.
-_AHEAD = 5
-
 _Models = tuple[list[Tensor], list[Tensor | None], list[Tensor], list[Tensor]]
 
 
@@ -132,14 +129,13 @@ class Program:
         self._slots = [_Slots(layout, dtype, part, work, whole) for part in parts]
         self._losses = _losses_of(problem, model, self._width, dtype)
         self._gather, self._descend, self._note = _gather, _descend, _note
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._recorded = device.type == "cuda"
-        if self._recorded:
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda":
             self._gather = torch.compile(self._gather, dynamic=False)
             self._losses = torch.compile(self._losses, dynamic=False)
             self._descend = torch.compile(self._descend, dynamic=False)
             self._note = torch.compile(self._note, dynamic=False)
-            self._warm_up()
+            self._graph = self._record()
 
     def place(self, place: int) -> tuple[_Slots, int]:
         """Return where a place is."""
@@ -157,52 +153,43 @@ class Program:
 
     def advance(self, steps: int) -> None:
         """Take some steps in every slot."""
-        while steps:
-            taken = _AHEAD if steps >= _AHEAD else 1
-            if self._recorded:
-                self._graph(taken).replay()
+        for _ in range(steps):
+            if self._graph is not None:
+                self._graph.replay()
             else:
                 for slots in self._slots:
-                    self._take(slots, taken)
-            steps -= taken
+                    self._step(slots)
 
-    def _warm_up(self) -> None:
+    def _record(self) -> torch.cuda.CUDAGraph:
+        streams = [torch.cuda.Stream() for _ in self._slots]  # type: ignore[no-untyped-call]
         warm = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         warm.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm), _repeatable():
-            self._take(self._slots[0], 2)
+            for _ in range(2):
+                self._step(self._slots[0])
         torch.cuda.current_stream().wait_stream(warm)
-
-    def _graph(self, steps: int) -> torch.cuda.CUDAGraph:
-        """Return the recording of some steps, which is made when it is first asked for."""
-        if steps in self._graphs:
-            return self._graphs[steps]
-        streams = [torch.cuda.Stream() for _ in self._slots]  # type: ignore[no-untyped-call]
-        # One is replayed after the other, so that they can share their memory.
-        pool = next((graph.pool() for graph in self._graphs.values()), None)
-        graph = self._graphs[steps] = torch.cuda.CUDAGraph()
-        with _repeatable(), torch.cuda.graph(graph, pool=pool):
+        graph = torch.cuda.CUDAGraph()
+        with _repeatable(), torch.cuda.graph(graph):
             main = torch.cuda.current_stream()
             for slots, stream in zip(self._slots, streams, strict=True):
                 stream.wait_stream(main)
                 with torch.cuda.stream(stream):
-                    self._take(slots, steps)
+                    self._step(slots)
             for stream in streams:
                 main.wait_stream(stream)
         return graph
 
-    def _take(self, slots: _Slots, steps: int) -> None:
-        """Take some steps of the clients in some slots."""
-        for _ in range(steps):
-            batches = slots.turn, slots.sample, slots.count, slots.key
-            inputs, targets, count, key = self._gather(batches, self._data)
-            if self.work.augmentation:
-                inputs = vmap(self.work.augmentation)(inputs, key)
-            with torch.enable_grad():
-                losses = self._losses(slots.working, inputs, targets, count)
-                found = torch.autograd.grad(losses, list(slots.working.values()), slots.ones)
-            self._descend(slots.models, found, self.work, self.lr, count)
-            self._note(slots.loss, slots.turn, losses.detach(), count)
+    def _step(self, slots: _Slots) -> None:
+        """Take one step of the clients in some slots."""
+        batches = slots.turn, slots.sample, slots.count, slots.key
+        inputs, targets, count, key = self._gather(batches, self._data)
+        if self.work.augmentation:
+            inputs = vmap(self.work.augmentation)(inputs, key)
+        with torch.enable_grad():
+            losses = self._losses(slots.working, inputs, targets, count)
+            found = torch.autograd.grad(losses, list(slots.working.values()), slots.ones)
+        self._descend(slots.models, found, self.work, self.lr, count)
+        self._note(slots.loss, slots.turn, losses.detach(), count)
 
 
 def _gather(batches: tuple[Tensor, ...], data: Data) -> tuple[Tensor, ...]:
@@ -252,7 +239,7 @@ def _descend(
         strayed = torch._foreach_sub(master, first)
         moves = torch._foreach_add(moves, strayed, alpha=work.proximal)
     if work.clip is not None:
-        squares = torch.stack([move.square().flatten(1).sum(1) for move in moves])
+        squares = torch.stack([move.square().reshape(len(move), -1).sum(1) for move in moves])
         scale = (work.clip / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
         moves = torch._foreach_mul(moves, [_per_model(scale, move) for move in moves])
     if work.weight_decay:
