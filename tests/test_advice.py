@@ -150,6 +150,17 @@ def test_what_all_clients_share_is_no_difference():
     )
 
 
+def test_that_nothing_is_shared_is_said_where_it_is_assumed():
+    given = {"k": 5, "agreements": np.full(60, 0.5)}
+    assumed, known = advise(clients(), **given), advise(clients(), **given, shared=0.0)
+    assert assumed.gain == known.gain
+    assert (assumed.shared, known.shared) == (None, 0.0)
+    assert "if all classes are equally frequent over all clients" in assumed.line
+    assert "`shared` was not given" in str(assumed)
+    for advice in (known, advise(clients(), k=5)):
+        assert "equally frequent" not in advice.line + str(advice)
+
+
 def test_large_clients_agreements_weigh_more():
     sizes, halves = np.repeat([10.0, 1.0], 30), np.repeat([0.9, 0.1], 30)
     large, small = (advise(clients(), sizes, 5, agreements=a) for a in (halves, halves[::-1]))

@@ -63,6 +63,11 @@ _AGREEMENTS_CANNOT_KNOW = (
     "Neither profiles nor agreements of gradients can tell how long training takes, nor who will be"
     " away."
 )
+_BALANCE = "all classes are equally frequent over all clients"
+_ASSUMES_BALANCE = (
+    f" That {_BALANCE} was assumed, since `shared` was not given: where some are rare, the gain is"
+    " smaller."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +102,8 @@ class Advice:
     gradient_spread : float or None
         How far the gradient of a uniform cohort is off, relative to the root mean square of
         samples' gradients about their mean; None where no agreements were given.
+    shared : float or None
+        The agreement of everyone's samples as one set; None where it was taken for 0.
     gain : float or None
         Rounds of uniform sampling over those of `match`, predicted; None where there are no
         agreements, and profiles differ so much more than those of the calibration that nothing can
@@ -120,6 +127,7 @@ class Advice:
     spread: float
     left: float
     gradient_spread: float | None
+    shared: float | None
     gain: float | None
 
     @property
@@ -166,17 +174,23 @@ class Advice:
     @property
     def cannot_know(self) -> str:
         """What the advice does not rest on."""
-        alone = self.gradient_spread is None
-        return _PROFILES_CANNOT_KNOW if alone else _AGREEMENTS_CANNOT_KNOW
+        if self.gradient_spread is None:
+            return _PROFILES_CANNOT_KNOW
+        return _AGREEMENTS_CANNOT_KNOW + (_ASSUMES_BALANCE if self._assumes_balance else "")
+
+    @property
+    def _assumes_balance(self) -> bool:
+        return self.gradient_spread is not None and self.shared is None
 
     @property
     def line(self) -> str:
         """All of it in one line, for a log."""
         kinds = "" if self.kinds is None else f", about {self.kinds} kinds"
         uniform, match = self.distances["fedavg"], self.distances["match"]
+        if_so = f" That is so if {_BALANCE}." if self._assumes_balance else ""
         return (
             f"{self.clients} clients{kinds}; cohorts of {self.k} are {uniform:.2f} from everyone if"
-            f" uniform, {match:.2f} by match. {self.recommendation}"
+            f" uniform, {match:.2f} by match. {self.recommendation}{if_so}"
         )
 
     def __str__(self) -> str:
@@ -225,7 +239,7 @@ def advise(
     *,
     lost: float = 0.0,
     agreements: ArrayLike | None = None,
-    shared: float = 0.0,
+    shared: float | None = None,
 ) -> Advice:
     """Say from profiles whether selection is worth it in a federation, before anything is trained.
 
@@ -243,9 +257,10 @@ def advise(
         How far the gradients of each client's samples agree, from 0 to 1, as
         `fedcohort.profiles.agreement` has them. With them the predicted gain is far better; see
         docs/advise.md.
-    shared : float
+    shared : float, optional
         The agreement of everyone's samples as one set, from 0 to below 1. It is 0 where all classes
-        are equally frequent over all clients; where some are rare, 0 makes the gain too large.
+        are equally frequent over all clients, as is assumed, and said, where it is not given; where
+        some are rare, 0 makes the gain too large.
 
     Examples
     --------
@@ -265,7 +280,7 @@ def advise(
     True
     """
     within = Interval(0, 1, closed="left")
-    for name, value in {"lost": lost, "shared": shared}.items():
+    for name, value in {"lost": lost, "shared": shared or 0.0}.items():
         if not within(value):
             raise InvalidParameterError(f"{name} must be {within}, not {value!r}.")
     # The selectors refuse what cannot be a profile, a size or a cohort, in words.
@@ -273,18 +288,24 @@ def advise(
     first.select(k, rng=generator(0, "advice", 0))
     table = np.asarray(profiles, np.float64)
     counts = np.ones(len(table)) if sizes is None else np.asarray(sizes, np.float64)
-    between = _between_clients(agreements, counts, shared)
+    between = _between_clients(agreements, counts, shared or 0.0)
     everyone, most = len(table), max(_CLIENTS, _CLIENTS_PER_PLACE * k)
     if everyone > most:
         rows = np.sort(generator(0, "advice clients").choice(everyone, most, replace=False))
         table, counts = table[rows], counts[rows]
-    return _advice(table, counts, k, lost, between, everyone)
+    return _advice(table, counts, k, lost, (between, shared), everyone)
 
 
 def _advice(
-    table: Floats, counts: Floats, k: int, lost: float, between: float | None, everyone: int
+    table: Floats,
+    counts: Floats,
+    k: int,
+    lost: float,
+    agreed: tuple[float | None, float | None],
+    everyone: int,
 ) -> Advice:
     """Return the advice on a sample of `everyone`: profiles [C, Q] and sizes [C]."""
+    between, shared = agreed
     cohorts = {rule: cohort_weights(rule, table, counts, k, lost) for rule in RULES}
     closest = cohort_weights(_BEST, table, counts, k, 0.0)
 
@@ -314,6 +335,7 @@ def _advice(
         spread=spread,
         left=left,
         gradient_spread=gradient_spread,
+        shared=shared,
         gain=predicted_gain(spread, left, gradient_spread),
     )
 

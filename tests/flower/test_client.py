@@ -171,6 +171,57 @@ def test_a_torch_client_answers_from_its_model_and_data(net: Any, as_mapping: bo
     assert loss == pytest.approx(float(whole), rel=1e-5)
 
 
+@pytest.fixture
+def agreement(net: Any) -> Any:
+    """Return what a client of these targets and settings sends beside its profile."""
+    build, x, _ = net
+
+    def sent(targets: Any, **settings: Any) -> float | None:
+        app = ClientApp()
+        parts = [part.split(9) for part in (x, targets)]
+        profile_query(app, lambda _: (build(3), zip(*parts, strict=True)), **settings)
+        said = introduce(app, context(), Need.PROFILE)
+        assert len(said.vectors[Need.PROFILE]) > 0
+        return said.agreement  # type: ignore[no-any-return]
+
+    return sent
+
+
+def test_a_plain_profile_comes_with_the_agreement_of_gradients(net: Any, agreement: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from fedcohort.profiles import output_gradients
+
+    build, x, y = net
+    rows, sizes = torch.arange(23), torch.tensor([23])
+    expected = output_gradients(build(3).eval(), x, y, rows, sizes).agreements.item()
+    assert agreement(y) == pytest.approx(expected, rel=1e-6)
+    assert agreement(torch.zeros_like(y)) > 0.9 > 0.3 > expected
+    # The square's gradient by outputs near 0 is the target, and these all differ.
+    one_hot = torch.nn.functional.one_hot(y, 10).float()
+    squares = agreement(one_hot, criterion=torch.nn.functional.mse_loss)
+    assert 0 < squares < 0.3
+
+
+def test_no_agreement_leaves_a_client_that_has_none_or_hides_its_profile(
+    net: Any, agreement: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    y = net[2]
+    assert agreement(y.float()) is None, "cross-entropy is for classes"
+    assert agreement(y, epsilon=8, delta=1e-3) is None
+    assert "agreement" not in caplog.text
+
+    def fails(*_: Any) -> Any:
+        raise KeyError("weights")
+
+    with caplog.at_level("INFO"):
+        assert agreement(y, criterion=fails) is None
+    assert "No agreement of gradients is sent for advice: 'weights'." in caplog.text
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=lambda *_: [1.0], agreement=lambda *_: 0.25)
+    assert introduce(app, context(), Need.PROFILE).agreement == 0.25
+    assert introduce(app, context()).agreement is None
+
+
 def test_a_torch_profile_can_be_private(net: Any) -> None:
     torch = pytest.importorskip("torch")
     from fedcohort.profiles.private import bounded_profiles

@@ -409,8 +409,10 @@ def test_a_silent_evaluation_costs_one_deadline(federation: Federation) -> None:
 # -- nonsense -----------------------------------------------------------------------------------
 
 
-def introduction(profile: Array | None, size: Any = 10, name: Any = "evil") -> RecordDict:
-    content = RecordDict({"metrics": MetricRecord({"num-examples": size})})
+def introduction(
+    profile: Array | None, size: Any = 10, name: Any = "evil", **metrics: float
+) -> RecordDict:
+    content = RecordDict({"metrics": MetricRecord({"num-examples": size, **metrics})})
     content["fedcohort"] = ConfigRecord({"client-id": name})
     if profile is not None:
         content["vectors"] = ArrayRecord({"profile": profile})
@@ -456,6 +458,11 @@ NONSENSE = {
     "no size": (introduction(vector(1, 2, 3, 4), size=0), "its num-examples is 0"),
     "nan size": (introduction(vector(1, 2, 3, 4), size=float("nan")), "its num-examples is nan"),
     "huge size": (introduction(vector(1, 2, 3, 4), size=10**18), "its num-examples is"),
+    "large agreement": (introduction(vector(1, 2, 3, 4), agreement=1.5), "its agreement is 1.5"),
+    "nan agreement": (
+        introduction(vector(1, 2, 3, 4), agreement=float("nan")),
+        "its agreement is nan",
+    ),
     "long name": (introduction(vector(1, 2, 3, 4), name="x" * 1000), "short printable text"),
     "control characters": (
         introduction(vector(1, 2, 3, 4), name="a\nERROR: fake line"),

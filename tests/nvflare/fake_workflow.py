@@ -26,12 +26,13 @@ class Site:
     train: Callable[[dict[str, Any], int], FLModel | None] | None = None
     loss: float | None = None
     tags: tuple[str, ...] = ()
+    agreement: Any = None
 
     def answer(self, task: str, request: FLModel) -> FLModel | None:
         if task == PROFILE_TASK:
             asked = wanted(request)
             vectors = {Need.PROFILE: self.profile} if Need.PROFILE in asked else {}
-            reply = introduction(1, vectors, self.tags)
+            reply = introduction(1, vectors, self.tags, self.agreement)
             reply.metrics["num-examples"] = self.size
             return reply
         if task == LOSS_TASK:

@@ -138,6 +138,26 @@ def test_the_first_profiles_are_advised_on_once(
     assert "cohorts of 3 are" in line
 
 
+def test_advice_rests_on_agreements_if_all_sites_send_one(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = []
+    for missing in (0, 1, 8):
+        there = sites(8)
+        for site in list(there.values())[missing:]:
+            site.agreement = 0.9
+        caplog.clear()
+        folder = tmp_path / str(missing)
+        folder.mkdir()
+        with caplog.at_level(logging.INFO):
+            workflow(folder, there, num_clients=3, num_rounds=1).run()
+        lines += [r.getMessage() for r in caplog.records if "by match" in r.getMessage()]
+    agreed, some, alone = lines
+    assert agreed.endswith("That is so if all classes are equally frequent over all clients.")
+    assert some == alone
+    assert "equally frequent" not in alone
+
+
 def test_a_silent_site_is_left_out_for_a_while(tmp_path: pathlib.Path) -> None:
     there = sites(4)
     there["site-0"].train = lambda *_: None

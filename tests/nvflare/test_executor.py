@@ -22,7 +22,7 @@ from fedcohort.nvflare import (
 )
 from fedcohort.nvflare.messages import query, read_introduction, read_loss
 from fedcohort.privacy import Promise
-from fedcohort.profiles import fc1_profiles
+from fedcohort.profiles import fc1_profiles, output_gradients
 from fedcohort.selection import Need
 
 SITE = types.SimpleNamespace(get_identity_name=lambda: "site-1")
@@ -70,8 +70,11 @@ def test_a_torch_site_answers_with_the_servers_model(loader: str) -> None:
     net.load_state_dict({n: torch.from_numpy(v) for n, v in params.items()})
     expected = fc1_profiles(net, x, torch.arange(9), torch.tensor([9]))[0]
     np.testing.assert_allclose(said.vectors[Need.PROFILE], expected.numpy(), rtol=1e-5)
-    loss = read_loss(ask(executor, LOSS_TASK, [Need.LOSS], params), Limits())
     y = torch.cat([torch.arange(5) % 3, torch.arange(4) % 3])
+    everything = torch.arange(9), torch.tensor([9])
+    agreed = output_gradients(net, x, y, *everything).agreements.item()
+    assert said.agreement == pytest.approx(agreed, rel=1e-5)
+    loss = read_loss(ask(executor, LOSS_TASK, [Need.LOSS], params), Limits())
     with torch.no_grad():
         whole = torch.nn.functional.cross_entropy(net(x), y)
     assert loss == pytest.approx(float(whole), rel=1e-5)
@@ -84,6 +87,7 @@ def test_a_private_profile_is_drawn_once_and_losses_stay_at_home(loader: str) ->
         for _ in range(2)
     )
     np.testing.assert_array_equal(first.params["profile"], again.params["profile"])
+    assert first.metrics.keys() == {"num-examples"}
     assert ask(TorchQueryExecutor(loader, epsilon=8), LOSS_TASK, [Need.LOSS], {}) == (
         ReturnCode.TASK_UNSUPPORTED
     )

@@ -158,7 +158,13 @@ class Admission:
         if Need.PROFILE in columns and len(ids) == len(self.members):
             trusted = ~np.isin(ids, list(self._suspected))
             if trusted.sum() > self._cohort:
-                advice = advise(columns[Need.PROFILE][trusted], sizes[trusted], self._cohort)
+                told = [said.agreement for said in joining.values()]
+                advice = advise(
+                    columns[Need.PROFILE][trusted],
+                    sizes[trusted],
+                    self._cohort,
+                    agreements=None if None in told else np.array(told)[trusted],
+                )
                 self._log.info("%s", advice.line)
 
     def name_suspects(self) -> None:

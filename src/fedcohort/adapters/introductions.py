@@ -13,6 +13,7 @@ from fedcohort.selection import Need
 
 SIZE = "num-examples"
 CLIENT_ID = "client-id"
+AGREEMENT = "agreement"
 TAGS = "tags"
 
 # What a client sends when it joins, if the selector declares the need.
@@ -37,12 +38,15 @@ class Introduction:
         What the selector needs of every client, by need.
     tags : frozenset of str
         Words that its owner gave it, for `fedcohort.selection.only` and `always`.
+    agreement : float, optional
+        How far the gradients of its samples agree, for advice.
     """
 
     name: str
     size: float | None = None
     vectors: Mapping[Need, NDArray[Any]] = dataclasses.field(default_factory=dict)
     tags: frozenset[str] = frozenset()
+    agreement: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +129,14 @@ def checked_size(value: object) -> float:
     if size is None or not 0 < size <= _LARGEST_SIZE:
         raise RefusedReplyError(f"its {SIZE} is {value!r}, not a number of samples")
     return size
+
+
+def checked_agreement(value: object) -> float | None:
+    """Return a client's agreement of gradients if it is a number from 0 to 1; it may be missing."""
+    agreement = finite(value)
+    if value is not None and (agreement is None or not 0 <= agreement <= 1):
+        raise RefusedReplyError(f"its {AGREEMENT} is {value!r}, not a number from 0 to 1")
+    return agreement
 
 
 def checked_loss(value: object, limits: Limits) -> float:

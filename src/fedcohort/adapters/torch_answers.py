@@ -1,5 +1,7 @@
-"""What a PyTorch client answers: profile, size and loss from the model and data it trains with."""
+"""What a PyTorch client answers, from the model and the data that it trains with."""
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +53,44 @@ def loss_of(
             total += float(measure(model(x), y)) * len(x)
             count += len(x)
     return total / max(count, 1)
+
+
+def agreement_of(
+    model: "nn.Module",
+    batches: Iterable[Any],
+    criterion: "Callable[[Tensor, Tensor], Tensor] | None",
+    log: logging.Logger,
+) -> float | None:
+    """Return how far the gradients of the data agree; see `fedcohort.profiles.agreement`.
+
+    It is for advice alone, so that a model or a criterion of which there is none says so in the
+    client's log, and goes without.
+    """
+    import torch
+
+    from fedcohort.profiles import output_gradients
+
+    parts = list(pairs(batches))
+    x, y = (torch.cat([part[place] for part in parts]) for place in (0, 1))
+    if criterion is None and y.is_floating_point():
+        return None
+    measure = criterion or torch.nn.functional.cross_entropy
+    rows, sizes = torch.arange(len(x), device=x.device), torch.tensor([len(x)], device=x.device)
+
+    def losses(outputs: "Tensor", targets: "Tensor") -> "Tensor":
+        if outputs.dim() > 2:
+            raise InvalidInputError(f"outputs have the shape {list(outputs.shape)}, not [B, K]")
+        # A criterion is the mean of a batch.
+        return measure(outputs, targets) * len(outputs)
+
+    try:
+        found = output_gradients(model, x, y, rows, sizes, losses)
+    except Exception as error:
+        # A user's model and criterion decide how they fail.
+        log.info("No agreement of gradients is sent for advice: %s.", error)
+        return None
+    agreement = found.agreements.item()
+    return agreement if math.isfinite(agreement) else None
 
 
 def pairs(batches: Iterable[Any]) -> "Iterable[tuple[Tensor, Tensor]]":

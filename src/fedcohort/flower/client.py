@@ -42,6 +42,7 @@ def answer_queries(
     profile: Callable[[ArrayRecord | None, Context], ArrayLike] | None = None,
     loss: Callable[[ArrayRecord | None, Context], float] | None = None,
     label_counts: Callable[[Context], ArrayLike] | None = None,
+    agreement: Callable[[ArrayRecord | None, Context], float | None] | None = None,
     clip: float | None = None,
     sigma: float = 0.0,
     promise: str | None = None,
@@ -62,6 +63,10 @@ def answer_queries(
         ``loss(arrays, context)``: the mean loss of the model `arrays` on the client's data.
     label_counts : callable, optional
         ``label_counts(context)``: samples of each class [N], if the client may reveal them.
+    agreement : callable, optional
+        ``agreement(arrays, context)``: how far the gradients of the client's samples agree
+        (`fedcohort.profiles.agreement`), or None. It goes with the profile, unnoised, and makes the
+        server's advice far better.
     clip, sigma : float
         Largest norm of the profile, and standard deviation of the Gaussian noise on it, before it
         leaves the client; see `fedcohort.flower.protected`. They promise no ε by themselves:
@@ -97,8 +102,10 @@ def answer_queries(
         return {need: answers[need]() for need in wanted(message) if need in answers}
 
     def introduce(message: Message, context: Context) -> Message:
+        sent = vectors(message, context)
+        agreed = agreement(_model(message), context) if agreement and Need.PROFILE in sent else None
         content = introduction_content(
-            named(context), size(context), vectors(message, context), tags_of(context)
+            named(context), size(context), sent, tags_of(context), agreed
         )
         return Message(content, reply_to=message)
 

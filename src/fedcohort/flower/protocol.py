@@ -7,7 +7,8 @@ client may also write its own handlers with ``@app.query("profile")`` and ``@app
     query   arrays: ArrayRecord      the model to profile or evaluate (only if it is needed)
             fedcohort: ConfigRecord  wants: list of "profile", "label_counts", "loss"
     reply   vectors: ArrayRecord     profile: float [Q], label_counts: number [N], as wanted
-            metrics: MetricRecord    num-examples: samples the client holds; loss: as wanted
+            metrics: MetricRecord    num-examples: samples the client holds; loss: as wanted;
+                                     agreement: of gradients, 0 to 1, beside a profile, if it likes
             fedcohort: ConfigRecord  client-id: a name that survives a restart; tags: list of words
 """
 
@@ -18,11 +19,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from numpy.typing import NDArray
 
 from fedcohort.adapters.introductions import (
+    AGREEMENT,
     CLIENT_ID,
     SIZE,
     TAGS,
     Introduction,
     Limits,
+    checked_agreement,
     checked_loss,
     checked_name,
     checked_size,
@@ -69,13 +72,18 @@ def wanted(message: Message) -> frozenset[Need]:
 
 
 def introduction_content(
-    name: str, size: int, vectors: Mapping[Need, NDArray[Any]], tags: Iterable[str] = ()
+    name: str,
+    size: int,
+    vectors: Mapping[Need, NDArray[Any]],
+    tags: Iterable[str] = (),
+    agreement: float | None = None,
 ) -> RecordDict:
     """Return the content of a client's answer to the profile query."""
+    agreed = {} if agreement is None else {AGREEMENT: float(agreement)}
     return RecordDict(
         {
             VECTORS: ArrayRecord({need.value: Array(v) for need, v in vectors.items()}),
-            METRICS: MetricRecord({SIZE: int(size)}),
+            METRICS: MetricRecord({SIZE: int(size), **agreed}),
             CONFIG: ConfigRecord({CLIENT_ID: name, TAGS: list(tags)}),
         }
     )
@@ -106,6 +114,7 @@ def read_introduction(
         checked_size(told.get(SIZE)),
         vectors,
         checked_tags(said.get(TAGS, [])),
+        checked_agreement(told.get(AGREEMENT)),
     )
 
 

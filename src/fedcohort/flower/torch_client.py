@@ -8,8 +8,9 @@ from flwr.app import ArrayRecord, Context
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fedcohort.adapters.torch_answers import loss_of, profile_of, samples_in
+from fedcohort.adapters.torch_answers import agreement_of, loss_of, profile_of, samples_in
 from fedcohort.flower.client import answer_queries
+from fedcohort.flower.log import log
 from fedcohort.privacy import promised
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def profile_query(
     client_id: Callable[[Context], str] | None = None,
 ) -> None:
     """Answer the server's profile and loss queries with a PyTorch model and its data.
+
+    With a profile that is not private goes how far the gradients of the client's samples agree, one
+    number, for the server's advice (docs/advise.md).
 
     Parameters
     ----------
@@ -76,11 +80,15 @@ def profile_query(
     def loss(arrays: ArrayRecord | None, context: Context) -> float:
         return loss_of(*_loaded(load, arrays, context), criterion)
 
+    def agreement(arrays: ArrayRecord | None, context: Context) -> float | None:
+        return agreement_of(*_loaded(load, arrays, context), criterion, log)
+
     answer_queries(
         app,
         size=lambda context: samples_in(load(context)[1]),
         profile=profile,
         loss=loss if (promise is None if losses is None else losses) else None,
+        agreement=agreement if promise is None else None,
         promise=None if promise is None else str(promise),
         most_answers=most_answers,
         client_id=client_id,

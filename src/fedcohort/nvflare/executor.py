@@ -15,7 +15,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fedcohort.adapters.kept_answers import Answers
-from fedcohort.adapters.torch_answers import loss_of, profile_of, samples_in
+from fedcohort.adapters.torch_answers import agreement_of, loss_of, profile_of, samples_in
 from fedcohort.nvflare.messages import LOSS_TASK, PROFILE_TASK, Params, introduction, wanted
 from fedcohort.privacy import promised
 from fedcohort.references import load_reference
@@ -53,6 +53,13 @@ class QueryExecutor(Executor):  # type: ignore[misc]
         """Return the samples of each class [N]; write it only if they may be revealed."""
         raise NotImplementedError
 
+    def agreement(self, params: Params, fl_ctx: FLContext) -> float | None:  # noqa: ARG002
+        """Return how far the gradients of the client's samples agree, for the server's advice.
+
+        It goes with the profile (see `fedcohort.profiles.agreement`), if the client has one.
+        """
+        return None
+
     def tags(self, fl_ctx: FLContext) -> Iterable[str]:  # noqa: ARG002
         """Return words that `fedcohort.selection.only` and `always` can name this client by."""
         return ()
@@ -69,9 +76,9 @@ class QueryExecutor(Executor):  # type: ignore[misc]
         params = request.params or {}
         try:
             if task_name == PROFILE_TASK:
-                reply = introduction(
-                    self.size(fl_ctx), self._vectors(request, fl_ctx), self.tags(fl_ctx)
-                )
+                sent = self._vectors(request, fl_ctx)
+                agreed = self.agreement(params, fl_ctx) if Need.PROFILE in sent else None
+                reply = introduction(self.size(fl_ctx), sent, self.tags(fl_ctx), agreed)
             elif task_name == LOSS_TASK:
                 loss = float(self.loss(params, fl_ctx))
                 reply = FLModel(
@@ -156,6 +163,12 @@ class TorchQueryExecutor(QueryExecutor):
         site, model = fl_ctx.get_identity_name(), {n: np.asarray(v) for n, v in params.items()}
         answers = Answers.at(None, log)
         return answers.once(site, model, str(self._promise), draw, most=self.most_answers)
+
+    def agreement(self, params: Params, fl_ctx: FLContext) -> float | None:
+        """Return how far the gradients of cross-entropy agree, unless the profile is private."""
+        if self._promise is not None:
+            return None
+        return agreement_of(*self._loaded(params, fl_ctx), None, log)
 
     def loss(self, params: Params, fl_ctx: FLContext) -> float:
         """Return the mean cross-entropy, unless only profiles are answered."""

@@ -3,7 +3,8 @@
     request  params  the model to profile or evaluate, as the job exchanges it
              meta    fedcohort: {"wants": list of "profile", "label_counts", "loss"}
     reply    params  profile: float [Q], label_counts: number [N], as wanted
-             metrics num-examples: samples the client holds; loss: as wanted
+             metrics num-examples: samples the client holds; loss: as wanted; agreement: of
+                     gradients, 0 to 1, beside a profile, if it likes
              meta    fedcohort: {"tags": list of words}
 
 A client's name is its NVFlare site name, which the server has from the client's certificate.
@@ -17,11 +18,13 @@ from numpy.typing import NDArray
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedcohort.adapters.introductions import (
+    AGREEMENT,
     SIZE,
     TAGS,
     Introduction,
     Limits,
     check_values,
+    checked_agreement,
     checked_loss,
     checked_name,
     checked_size,
@@ -57,12 +60,18 @@ def wanted(request: FLModel) -> frozenset[Need]:
     return frozenset(need for need in Need if need.value in words)
 
 
-def introduction(size: int, vectors: Mapping[Need, NDArray[Any]], tags: Iterable[str]) -> FLModel:
+def introduction(
+    size: int,
+    vectors: Mapping[Need, NDArray[Any]],
+    tags: Iterable[str],
+    agreement: float | None = None,
+) -> FLModel:
     """Return a client's answer to the profile question."""
+    agreed = {} if agreement is None else {AGREEMENT: float(agreement)}
     return FLModel(
         params_type=ParamsType.FULL,
         params={need.value: vector for need, vector in vectors.items()},
-        metrics={SIZE: int(size)},
+        metrics={SIZE: int(size), **agreed},
         meta={_META: {TAGS: list(tags)}},
     )
 
@@ -85,6 +94,7 @@ def read_introduction(
         checked_size(metrics.get(SIZE)),
         vectors,
         checked_tags(tags),
+        checked_agreement(metrics.get(AGREEMENT)),
     )
 
 
