@@ -64,9 +64,8 @@ def answer_queries(
     label_counts : callable, optional
         ``label_counts(context)``: samples of each class [N], if the client may reveal them.
     agreement : callable, optional
-        ``agreement(arrays, context)``: how far the gradients of the client's samples agree
-        (`fedcohort.profiles.agreement`), or None. It goes with the profile, unnoised, and makes the
-        server's advice far better.
+        ``agreement(arrays, context)``: how far the gradients of its samples agree, or None (see
+        `fedcohort.profiles.agreement`). It goes with the profile, unnoised, for advice.
     clip, sigma : float
         Largest norm of the profile, and standard deviation of the Gaussian noise on it, before it
         leaves the client; see `fedcohort.flower.protected`. They promise no ε by themselves:
@@ -93,21 +92,15 @@ def answer_queries(
         draw = lambda: protected(profile(model, context), clip=clip, sigma=sigma)  # noqa: E731
         return _once(context, named(context), model, noised, draw, most_answers)
 
-    def vectors(message: Message, context: Context) -> dict[Need, NDArray[np.float32]]:
-        answers: dict[Need, Callable[[], NDArray[np.float32]]] = {}
-        if profile is not None:
-            answers[Need.PROFILE] = lambda: own_profile(message, context)
-        if label_counts is not None:
-            answers[Need.LABEL_COUNTS] = lambda: np.asarray(label_counts(context), np.float32)
-        return {need: answers[need]() for need in wanted(message) if need in answers}
-
     def introduce(message: Message, context: Context) -> Message:
-        sent = vectors(message, context)
-        agreed = agreement(_model(message), context) if agreement and Need.PROFILE in sent else None
-        content = introduction_content(
-            named(context), size(context), sent, tags_of(context), agreed
-        )
-        return Message(content, reply_to=message)
+        wants, vectors, agreed = wanted(message), {}, None
+        if profile is not None and Need.PROFILE in wants:
+            vectors[Need.PROFILE] = own_profile(message, context)
+            agreed = agreement(_model(message), context) if agreement else None
+        if label_counts is not None and Need.LABEL_COUNTS in wants:
+            vectors[Need.LABEL_COUNTS] = np.asarray(label_counts(context), np.float32)
+        said = named(context), size(context), vectors, tags_of(context), agreed
+        return Message(introduction_content(*said), reply_to=message)
 
     _register(app, PROFILE_ACTION, introduce)
     if loss is not None:

@@ -32,28 +32,24 @@ def profile_query(
     losses: bool | None = None,
     client_id: Callable[[Context], str] | None = None,
 ) -> None:
-    """Answer the server's profile and loss queries with a PyTorch model and its data.
-
-    With a profile that is not private goes how far the gradients of the client's samples agree, one
-    number, for the server's advice (docs/advise.md).
+    """Answer the server's queries with a PyTorch model and its data: profile, loss and agreement.
 
     Parameters
     ----------
     app : flwr.clientapp.ClientApp
         The app to answer with.
     load : callable
-        ``load(context)`` returns the model (its weights are replaced by the server's) and the
-        training data: a DataLoader or any iterable of batches, pairs ``(x, y)`` or mappings of
-        two tensors, inputs first.
+        ``load(context)`` returns the model (its weights are replaced by the server's) and batches
+        to train on: a DataLoader of pairs ``(x, y)`` or mappings of two tensors, inputs first.
     layer : str, optional
         The layer whose mean output is the profile; the first ``nn.Linear`` if not given.
     criterion : callable, optional
         ``criterion(outputs, y)``: mean loss of a batch; cross-entropy if not given.
     epsilon, delta : float
         What the profile promises (see `fedcohort.privacy.Promise`); without an ε it leaves the
-        client as it is. All clients must take part in it, since a private
-        profile is shorter than a plain one. The answer is kept on the client's disk, and given
-        again after a restart (see `fedcohort.adapters.kept_answers`).
+        client as it is, with the agreement of gradients, for advice. All clients must take part in
+        it, since a private profile is shorter than a plain one. The answer is kept on the client's
+        disk, and given again after a restart (see `fedcohort.adapters.kept_answers`).
     protects : {"sample", "client"}
         Whom it is promised to: each of the client's samples, or the client as a whole, at a price
         that no selector here can bear (see docs/privacy.md).
@@ -62,7 +58,7 @@ def profile_query(
         it, the client's log counts them.
     losses : bool, optional
         Whether the loss query is answered: exactly, for any model, as often as it is asked, which
-        no ε covers. By default only where no ε is promised.
+        no ε covers. By default only without an ε.
     client_id : callable, optional
         As in `answer_queries`.
 
