@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fedcohort.training.accelerators.cuda_graphs import models
 from fedcohort.training.accelerators.cuda_graphs.convolution import convolve
 from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
-from fedcohort.training.accelerators.cuda_graphs.side_by_side import side_by_side
+from fedcohort.training.accelerators.cuda_graphs.side_by_side import side_by_side, whole_names
 from fedcohort.training.architectures.resnet import ResNet
 from fedcohort.training.modules import named_state
 from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
@@ -128,6 +128,12 @@ def test_in_bfloat16_clients_go_nearly_where_the_loop_takes_them(make, monkeypat
         assert torch.cosine_similarity(there, here, dim=0) > 0.95, name
         assert 0.9 < here.norm() / there.norm() < 1.1, name
     assert torch.allclose(found.losses, oracle.losses, rtol=0, atol=5e-3)
+
+
+def test_the_parameters_of_normalisations_alone_are_not_rounded():
+    names = {n for n, _ in resnet().named_parameters()}
+    assert whole_names(side_by_side(resnet())) == {n for n in names if "norm" in n or "cut.1" in n}
+    assert whole_names(side_by_side(nn.GroupNorm(1, 3))) == {"weight", "bias"}
 
 
 def test_a_run_is_trained_the_same_alone_and_among_others():
