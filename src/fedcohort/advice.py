@@ -280,7 +280,8 @@ def advise(
     True
     """
     within = Interval(0, 1, closed="left")
-    for name, value in {"lost": lost, "shared": shared or 0.0}.items():
+    common = 0.0 if shared is None else shared
+    for name, value in {"lost": lost, "shared": common}.items():
         if not within(value):
             raise InvalidParameterError(f"{name} must be {within}, not {value!r}.")
     # The selectors refuse what cannot be a profile, a size or a cohort, in words.
@@ -288,7 +289,7 @@ def advise(
     first.select(k, rng=generator(0, "advice", 0))
     table = np.asarray(profiles, np.float64)
     counts = np.ones(len(table)) if sizes is None else np.asarray(sizes, np.float64)
-    between = _between_clients(agreements, counts, shared or 0.0)
+    between = _between_clients(agreements, counts, common)
     everyone, most = len(table), max(_CLIENTS, _CLIENTS_PER_PLACE * k)
     if everyone > most:
         rows = np.sort(generator(0, "advice clients").choice(everyone, most, replace=False))

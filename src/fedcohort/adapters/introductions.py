@@ -70,6 +70,12 @@ class Limits:
     largest_value: float = 1e6
 
 
+def numbers_of(size: int, agreement: float | None) -> dict[str, int | float]:
+    """Return the numbers of an introduction, by the names they are sent under."""
+    said: dict[str, int | float] = {SIZE: int(size)}
+    return said if agreement is None else said | {AGREEMENT: float(agreement)}
+
+
 def checked_vector(
     need: Need, vector: NDArray[Any], limits: Limits, expected: Mapping[Need, int]
 ) -> NDArray[Any]:

@@ -31,6 +31,7 @@ from fedcohort.adapters.introductions import (
     checked_size,
     checked_tags,
     checked_vector,
+    numbers_of,
 )
 from fedcohort.errors import RefusedReplyError
 from fedcohort.flower.arrays import read_array
@@ -79,11 +80,10 @@ def introduction_content(
     agreement: float | None = None,
 ) -> RecordDict:
     """Return the content of a client's answer to the profile query."""
-    agreed = {} if agreement is None else {AGREEMENT: float(agreement)}
     return RecordDict(
         {
             VECTORS: ArrayRecord({need.value: Array(v) for need, v in vectors.items()}),
-            METRICS: MetricRecord({SIZE: int(size), **agreed}),
+            METRICS: MetricRecord({**numbers_of(size, agreement)}),
             CONFIG: ConfigRecord({CLIENT_ID: name, TAGS: list(tags)}),
         }
     )

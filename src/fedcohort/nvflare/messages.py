@@ -30,6 +30,7 @@ from fedcohort.adapters.introductions import (
     checked_size,
     checked_tags,
     checked_vector,
+    numbers_of,
 )
 from fedcohort.errors import RefusedReplyError
 from fedcohort.selection import Need
@@ -67,11 +68,10 @@ def introduction(
     agreement: float | None = None,
 ) -> FLModel:
     """Return a client's answer to the profile question."""
-    agreed = {} if agreement is None else {AGREEMENT: float(agreement)}
     return FLModel(
         params_type=ParamsType.FULL,
         params={need.value: vector for need, vector in vectors.items()},
-        metrics={SIZE: int(size), **agreed},
+        metrics=numbers_of(size, agreement),
         meta={_META: {TAGS: list(tags)}},
     )
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fedcohort import __version__
 from fedcohort.errors import InvalidParameterError
+from fedcohort.profiles import representative_gradient_profiles
 from fedcohort.profiles.fc1 import describe_layer
 from fedcohort.selection import Cohort, Need, Outcome
 from fedcohort.simulation.assignment import Answer, Assignment, assign
@@ -398,8 +399,10 @@ class Lockstep:
     def _updates(self, local: Parameters, own: slice, member: Member) -> Tensor:
         """Return what local training changed of one run's model, float32 [m, d]."""
         before = self._sent(self._stacked)
-        moved = [local[n][own] - before[n][member.place] for n in before]
-        return torch.cat([values.reshape(len(values), -1) for values in moved], dim=1)
+        return representative_gradient_profiles(
+            {n: values[member.place] for n, values in before.items()},
+            {n: local[n][own] for n in before},
+        )
 
     def _observe(
         self,

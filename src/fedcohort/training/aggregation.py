@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedcohort.training.problem import Parameters
+from fedcohort.training.problem import Parameters, per_model
 from fedcohort.training.workers import in_workers
 
 Aggregate = Callable[[Parameters, Parameters, Tensor, Tensor, Tensor], tuple[Parameters, Tensor]]
@@ -97,7 +97,7 @@ def _move(
     flat = values.reshape(len(values), -1)
     if used is not None:
         # What does not count may not even be a number, and 0 times that is not 0.
-        local = torch.where(used.view(-1, *[1] * (local.dim() - 1)), local, 0.0)
+        local = torch.where(per_model(used, local), local, 0.0)
     moved = flat.clone()
     at_once = max(1, _FEW_VALUES // max(1, flat.numel()))
     pairs = (torch.split(slots, at_once, dim=1) for slots in (places, mixing))

@@ -15,7 +15,15 @@ from fedcohort.training.descent import Descent
 from fedcohort.training.keyed import KeyedDropout
 from fedcohort.training.modules import output_of, trained_names
 from fedcohort.training.plan import make_plan, step_keys, to_device
-from fedcohort.training.problem import Data, Groups, LocalProblem, Parameters, Trained, joined
+from fedcohort.training.problem import (
+    Data,
+    Groups,
+    LocalProblem,
+    Parameters,
+    Trained,
+    joined,
+    per_model,
+)
 from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
 
@@ -51,7 +59,7 @@ def _train(problem: LocalProblem) -> Trained:
         rate = work.lr * (count > 0).to(losses.dtype)
         found = [gradients[name] for name in trained]
         for values, move in zip(parameters, descent.direction(parameters, found), strict=True):
-            values.sub_(move * rate.view(-1, *[1] * (move.dim() - 1)))
+            values.sub_(move * per_model(rate, move))
     return Trained(local, total / plan.counts.sum(0))
 
 

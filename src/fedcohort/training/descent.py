@@ -8,7 +8,7 @@ Before either, gradients get FedProx's term and are clipped to a norm, if so wis
 import torch
 from torch import Tensor
 
-from fedcohort.training.problem import LocalWork
+from fedcohort.training.problem import LocalWork, per_model
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
@@ -69,7 +69,7 @@ class Descent:
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         scale = (most / (norm + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
-            own = scale.view(-1, *[1] * (gradient.dim() - 1)) if self._stacked else scale
+            own = per_model(scale, gradient) if self._stacked else scale
             gradient.mul_(own)
 
     def _adamw(self, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:

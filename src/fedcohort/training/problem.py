@@ -192,6 +192,11 @@ class Trained:
     losses: Tensor
 
 
+def per_model(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per model [M] in a shape that goes with parameters [M, ...]."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
 def joined(parts: Sequence[Trained]) -> Trained:
     """Return the local models of several trainings as those of one."""
     if len(parts) == 1:

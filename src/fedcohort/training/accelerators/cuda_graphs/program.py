@@ -17,7 +17,7 @@ from fedcohort.training.accelerators.cuda_graphs.side_by_side import (
     whole_names,
 )
 from fedcohort.training.modules import output_of
-from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters
+from fedcohort.training.problem import Data, LocalProblem, LocalWork, Parameters, per_model
 
 _Models = tuple[list[Tensor], list[Tensor | None], list[Tensor], list[Tensor]]
 
@@ -241,7 +241,7 @@ def _descend(
     if work.clip is not None:
         squares = torch.stack([move.square().reshape(len(move), -1).sum(1) for move in moves])
         scale = (work.clip / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
-        moves = torch._foreach_mul(moves, [_per_model(scale, move) for move in moves])
+        moves = torch._foreach_mul(moves, [per_model(scale, move) for move in moves])
     if work.weight_decay:
         moves = torch._foreach_add(moves, master, alpha=work.weight_decay)
     if work.momentum:
@@ -250,7 +250,7 @@ def _descend(
         moves = torch._foreach_add(moves, faster, alpha=work.momentum) if work.nesterov else faster
     # What is finished stays where it is until it is handed over.
     rate = lr * (count > 0)
-    steps = torch._foreach_mul(moves, [_per_model(rate, move) for move in moves])
+    steps = torch._foreach_mul(moves, [per_model(rate, move) for move in moves])
     moved = torch._foreach_sub(master, steps)
     torch._foreach_copy_(master, moved)
     copied = [
@@ -264,11 +264,6 @@ def _note(loss: Tensor, turn: Tensor, losses: Tensor, count: Tensor) -> None:
     """Add up a turn's mean losses [W], in place, and go on to the next turn."""
     loss += losses.double() * count
     turn += 1
-
-
-def _per_model(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value per model [W] in a shape that goes with parameters [W, ...]."""
-    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
