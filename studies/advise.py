@@ -1,10 +1,11 @@
 """The calibration of `fedcohort.advise`: the gain that it predicts against the measured one.
 
-    python studies/advise.py [-o FOLDER] [--csv FILE] [--published FILE]
+    python studies/advise.py [-o FOLDER] [--csv FILE] [--published FILE] [--more STORE]...
 
 takes every published condition (`fedcohort arena --list`) in which both `match` and `fedavg` ran,
-and writes `advise.csv`, a row per condition, and the figure `advise`. Last it prints rank
-correlations and the constants of `fedcohort/advice.py`.
+with the published seeds and those that both finished in the stores with more, and writes
+`advise.csv`, a row per condition, and the figure `advise`. Last it prints rank correlations and the
+constants of `fedcohort/advice.py`.
 
 measured   2 to the mean over seeds of log2(fedavg's rounds to the target / match's), rounds read
            between evaluations by linear interpolation; a run that never got there counts as having
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,18 +32,18 @@ from drawing import NotInStoreError, run_script, write_table_and_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
-from publish import reachable
+from publish import reachable, unpacked
 from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
 from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR
 from fedcohort.leaderboard.conditions import Condition
-from fedcohort.leaderboard.entries import Entry
+from fedcohort.leaderboard.entries import BY_SEED, Entry, read_entry
 from fedcohort.leaderboard.published import FILE, Published
 from fedcohort.randomness import generator
 from fedcohort.report.grouping import dataset_title
-from fedcohort.simulation import RunConfig
+from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.assignment import asked_and_lost
 from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.federation_profiles import agreements_and_shared, profiles_and_sizes
@@ -104,6 +106,30 @@ def pairs(published: Published) -> list[Pair]:
             f" {_FEWEST_CONDITIONS} of two data sets are needed."
         )
     return found
+
+
+def with_more(pair: Pair, store: Store) -> Pair:
+    """Return a pair with the seeds that both rules finished in a store, beside its own."""
+    both = (pair.baseline, pair.selector)
+    seeds = {config.seed for config in store.configs()} - {*pair.baseline.seeds}
+    runs = {
+        seed: [pair.condition.runs(entry.selector, [seed])[0] for entry in both]
+        for seed in sorted(seeds)
+    }
+    finished = [own for own in runs.values() if all(store.is_done(c.key) for c in own)]
+    if not finished:
+        return pair
+    more = (
+        read_entry(store, configs, entry.selector, entry.target)
+        for entry, configs in zip(both, zip(*finished, strict=True), strict=True)
+    )
+    return Pair(pair.condition, *(_joined(*two) for two in zip(both, more, strict=True)))
+
+
+def _joined(first: Entry, second: Entry) -> Entry:
+    """Return one entry with the seeds of both."""
+    fields = {n: np.concatenate([getattr(first, n), getattr(second, n)]) for n in BY_SEED}
+    return dataclasses.replace(first, seeds=first.seeds + second.seeds, **fields)
 
 
 def _rounds(entry: Entry) -> list[float]:
@@ -286,6 +312,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table and the figure, and print what `fedcohort/advice.py` has to say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--published", type=Path, default=FILE, help="the package's if not given")
+    parser.add_argument(
+        "--more", type=Path, nargs="+", default=[], metavar="STORE", help="with more seeds of both"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("advise"), metavar="FOLDER")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="the table")
     parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="what was computed before")
@@ -295,6 +324,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.csv = options.csv or options.output / "advise.csv"
     cache = options.profiles or options.output / "profiles"
     found = pairs(Published(options.published))
+    for path in options.more:
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            Store.existing(unpacked(path, Path(scratch) / "store")) as store,
+        ):
+            found = [with_more(pair, store) for pair in found]
     materials = Materials()
     said = [advice_on(pair, options.seeds, cache, materials, options.device) for pair in found]
     rows, other_gradient, other = calibrate(found, said)

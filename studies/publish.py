@@ -91,7 +91,7 @@ def publish(stores: Sequence[Path], to: Path = FILE, study: Path = STUDY) -> Non
     """Write the runs of some stores into one file."""
     with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "all") as together:
         for number, path in enumerate(stores):
-            merge(together, _unpacked(path, Path(scratch) / str(number)))
+            merge(together, unpacked(path, Path(scratch) / str(number)))
         said = read_study(study)
         name_untargeted(said, together)
         wanted = finished(conditions_of_study(said), together)
@@ -99,7 +99,8 @@ def publish(stores: Sequence[Path], to: Path = FILE, study: Path = STUDY) -> Non
             write_published(file, wanted, together)
 
 
-def _unpacked(path: Path, folder: Path) -> Path:
+def unpacked(path: Path, folder: Path) -> Path:
+    """Return the folder of a store: the path itself, or `folder`, made of a packed file."""
     if path.is_dir():
         return path
     folder.mkdir()

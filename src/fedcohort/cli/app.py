@@ -170,6 +170,16 @@ def run_study(
     part: Annotated[
         list[str] | None, typer.Option("--part", help="Do this part alone; may be repeated.")
     ] = None,
+    selector: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A selector in place of the study's; may be repeated.",
+            autocompletion=completion("selector"),
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds in place of the study's, such as 0..9.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes, or groups at a time on Ray.")
     ] = None,
@@ -184,9 +194,13 @@ def run_study(
 ) -> None:
     """Do all runs of a study; the same command goes on after any interruption."""
     from fedcohort.simulation.logs import parse_log
+    from fedcohort.simulation.seeds import parse_seeds
     from fedcohort.simulation.study import read_study
 
-    study = read_study(file)
+    replaced: dict[str, Any] = {} if not selector else {"selector": selector}
+    if seeds is not None:
+        replaced["seeds"] = parse_seeds(seeds, "--seeds")
+    study = read_study(file, replaced)
     study.only(part or ())
     one_of("--engine", engine, ("local", "ray"))
     for target in log or ():

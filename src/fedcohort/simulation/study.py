@@ -25,6 +25,7 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from fedcohort.errors import (
@@ -44,6 +45,7 @@ _TARGET = Interval(0, 1, closed="right")
 _TARGET_ON = OneOf("train", "test")
 # A product of lists grows past all patience before anybody meant it: more must be asked for.
 _MOST_RUNS = 20_000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 # By key: a study names seeds, a run has one.
 _KEYS = {
     "seeds" if name == "seed" else name: declared
@@ -106,7 +108,7 @@ class Study:
     parts : tuple of Part
         In the order of the file.
     source : str
-        The file's text.
+        The file's text, and what was replaced of it.
     """
 
     name: str
@@ -127,8 +129,15 @@ class Study:
         return dataclasses.replace(self, parts=tuple(known[n] for n in known if n in set(names)))
 
 
-def read_study(path: str | Path) -> Study:
+def read_study(path: str | Path, replaced: Mapping[str, Any] = _NOTHING) -> Study:
     """Read a study file.
+
+    Parameters
+    ----------
+    path : path-like
+        The TOML file.
+    replaced : dict, optional
+        What all parts say in place of what the file says, such as ``{"seeds": [5, 6]}``.
 
     Raises
     ------
@@ -140,10 +149,12 @@ def read_study(path: str | Path) -> Study:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"The study {str(path)!r} cannot be read ({error}).") from error
-    return parse_study(source, str(path))
+    return parse_study(source, str(path), replaced)
 
 
-def parse_study(source: str, file: str) -> Study:
+def parse_study(
+    source: str, file: str, replaced: Mapping[str, Any] = MappingProxyType({})
+) -> Study:
     """Return the study that a TOML text says; `file` names it in errors."""
     try:
         document = tomllib.loads(source)
@@ -164,8 +175,9 @@ def parse_study(source: str, file: str) -> Study:
             }[key]
             raise StudyError(f"{file}: {key} must be {wanted}, not {value!r}.")
     base = document.get("base", {})
-    _check_count(document, file)
+    _check_count(document, file, replaced)
     _check_table(base, f"{file}, [base]")
+    _check_table(replaced, "in place of the study's")
     name = document.get("name", Path(file).stem)
     tables = document.get("part", [{"name": name}])
     parts: list[Part] = []
@@ -178,15 +190,16 @@ def parse_study(source: str, file: str) -> Study:
         _check_table(own, where)
         if title in (part.name for part in parts):
             raise StudyError(f"{where}: another part is called {title!r}: choose another name.")
-        parts.append(_expand(title, base | own, where))
-    return Study(name, tuple(parts), source)
+        parts.append(_expand(title, {**base, **own, **replaced}, where))
+    said = "".join(f"\n# {key} = {value}" for key, value in replaced.items())
+    return Study(name, tuple(parts), source + said)
 
 
-def _check_count(document: Mapping[str, Any], file: str) -> None:
+def _check_count(document: Mapping[str, Any], file: str, replaced: Mapping[str, Any]) -> None:
     """Refuse more runs than were asked for, before any of them is made."""
     base, most = document.get("base", {}), document.get("most_runs", _MOST_RUNS)
     tables = [table for table in document.get("part", [{}]) if isinstance(table, dict)]
-    runs = sum(_count(base | table) for table in tables)
+    runs = sum(_count({**base, **table, **replaced}) for table in tables)
     if runs > most:
         raise StudyError(
             f"{file}: its lists multiply to {runs} runs, and more than {most} are done only if they"
