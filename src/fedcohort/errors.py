@@ -120,6 +120,10 @@ class WorkerError(FedcohortError):
     """A process that works on a study failed."""
 
 
+class DeviceMemoryError(FedcohortError):
+    """A GPU without room for what is trained on it."""
+
+
 class RefusedReplyError(FedcohortError):
     """A client of a real federation sent something that cannot be used; it is left out.
 

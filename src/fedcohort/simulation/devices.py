@@ -2,12 +2,12 @@
 
 import contextlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 
-from fedcohort.errors import InvalidParameterError
+from fedcohort.errors import DeviceMemoryError, InvalidParameterError
 from fedcohort.simulation.config import RunConfig
 
 
@@ -35,6 +35,19 @@ def device_for(configs: Iterable[RunConfig], name: str) -> torch.device:
             "Runs in bfloat16 need a GPU: take --precision float32 on this machine."
         )
     return device
+
+
+@contextlib.contextmanager
+def naming_full_memory() -> Iterator[None]:
+    """Say what to do where a GPU has no memory left."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise DeviceMemoryError(
+            "The GPU's memory is full, perhaps of what others do there: wait until they are done,"
+            " then give the same command again, which resumes from what is saved; or take"
+            f" --device cpu. ({str(error).partition('. ')[0]}.)"
+        ) from error
 
 
 def describe_device(device: torch.device) -> str:

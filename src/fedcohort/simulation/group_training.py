@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedcohort.simulation.claims import Claim, Entry
+from fedcohort.simulation.devices import naming_full_memory
 from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.scores import FinalScore
@@ -52,6 +53,7 @@ class Chunk:
 class GroupTraining:
     """A lockstep group that is trained some seconds at a time, from where its claim resumes."""
 
+    @naming_full_memory()
     def __init__(self, claim: Claim, materials: Materials, device: torch.device) -> None:
         self._lockstep = Lockstep(claim.configs, materials, device)
         if claim.states:
@@ -65,6 +67,7 @@ class GroupTraining:
         lockstep = self._lockstep
         return list(zip(lockstep.configs, lockstep.facts(), lockstep.federations(), strict=True))
 
+    @naming_full_memory()
     def advance(
         self,
         seconds: float,
