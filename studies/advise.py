@@ -37,7 +37,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
-from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR
+from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR, contrasted
 from fedcohort.leaderboard.conditions import Condition
 from fedcohort.leaderboard.entries import BY_SEED, Entry, read_entry
 from fedcohort.leaderboard.published import FILE, Published
@@ -188,7 +188,8 @@ def calibrate(
     left = np.array([np.mean([a.left for a in one]) for one in said])
     measured = np.array([pair.doublings.mean() for pair in found])
     datasets = np.array([pair.condition.config.dataset for pair in found])
-    predicted = by_others(datasets, felt, left, measured)
+    error = np.array(list(map(contrasted, spread, felt)))
+    predicted = by_others(datasets, error, left, measured)
     alone = by_others(datasets, spread, left, measured)
     rows = []
     for place, pair in enumerate(found):
@@ -214,7 +215,7 @@ def calibrate(
                 "rounds": round(float(np.mean(_rounds(pair.baseline))), 1),
             }
         )
-    return rows, _fit(felt, left, measured), _fit(spread, left, measured)
+    return rows, _fit(error, left, measured), _fit(spread, left, measured)
 
 
 def by_others(datasets: NDArray[Any], spread: Floats, left: Floats, measured: Floats) -> Floats:

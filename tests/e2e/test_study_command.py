@@ -94,12 +94,23 @@ def test_a_study_that_stops_in_time_says_so_and_that_it_changed(warm_fedcohort, 
     assert re.search(r"one class +0 +0 +4 +0 of 24", status.stdout)
     assert re.search(r"two classes +1 +0 +0 +4 of 4", status.stdout)
     assert re.search(r"named by no study any more\) +0 +0 +2", status.stdout)
+    # More seeds of one rule, without a copy of the file.
+    more = warm_fedcohort(*small, "--part", "two classes", "--selector", "match", "--seeds", "7..8")
+    assert more.returncode == 0, more.stderr
+    with Store.existing(tmp_path / "fedcohort-out") as store:
+        done = {(c.selector, c.seed) for c in store.configs() if store.is_done(c.key)}
+    assert done >= {("match", 7), ("match", 8)}
 
 
 WRONG = {
     "no file": (["study", "run", "nothing.toml"], r"nothing\.toml"),
     "setting": (["study", "run", "bad.toml"], r"bad\.toml, \[base\]: .*did you mean 'rounds'"),
     "part": (["study", "run", "good.toml", "--part", "gods"], "did you mean 'good'"),
+    "selector": (
+        ["study", "run", "good.toml", "--selector", "matsch"],
+        "in place of the study's: .*did you mean 'match'",
+    ),
+    "seeds": (["study", "run", "good.toml", "--seeds", "9..0"], "--seeds '9..0' runs backwards"),
     "engine": (["study", "run", "good.toml", "--engine", "spark"], "local or ray"),
     "log": (["study", "run", "good.toml", "--log", "paper"], "tensorboard:FOLDER or mlflow:URI"),
     "no study": (["study", "status", "nothing"], "no results in"),

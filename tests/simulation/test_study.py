@@ -132,6 +132,28 @@ def test_what_is_wrong_is_said_in_one_sentence_with_file_and_table(case):
     assert "\n" not in said
 
 
+def test_what_is_replaced_is_replaced_in_all_parts_and_said_in_the_source():
+    plain = parse_study(TWO_PARTS, "two.toml")
+    study = parse_study(TWO_PARTS, "two.toml", {"selector": ["match"], "seeds": [3, 4]})
+    assert [{(c.selector, c.seed) for c in part.configs} for part in study.parts] == [
+        {("match", 3), ("match", 4)}
+    ] * 2
+    assert [part.target for part in study.parts] == [part.target for part in plain.parts]
+    assert study.source.splitlines()[-2:] == ["# selector = ['match']", "# seeds = [3, 4]"]
+    assert parse_study(study.source, "two.toml").configs == plain.configs
+
+
+def test_what_cannot_replace_is_said():
+    for replaced, complaint in {
+        ("matsch",): "in place of the study's: .*did you mean 'match'",
+        ("match", "match"): "in place of the study's: selector names 'match' twice",
+    }.items():
+        with pytest.raises(StudyError, match=complaint):
+            parse_study(TWO_PARTS, "two.toml", {"selector": list(replaced)})
+    with pytest.raises(StudyError, match="multiply to 500000 runs"):
+        parse_study(TWO_PARTS, "two.toml", {"seeds": list(range(50_000))})
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(StudyError, match=r"nothing\.toml"):
         read_study(tmp_path / "nothing.toml")

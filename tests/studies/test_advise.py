@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from advise import Pair, advice_on, calibrate, correlation, main, pairs
+from advise import Pair, advice_on, calibrate, correlation, main, pairs, with_more
 from drawing import NotInStoreError
 
 from fedcohort import advise
@@ -124,6 +124,19 @@ def test_a_data_set_is_predicted_by_the_others(path):
     hardest = "ξ = 1, cohorts of 3"
     assert predicted[0]["digits", hardest] == predicted[1]["digits", hardest]
     assert predicted[0]["mnist", hardest] > predicted[1]["mnist", hardest] + 0.1
+
+
+def test_seeds_that_both_rules_have_in_another_store_are_joined(path, tmp_path):
+    pair, other, *_ = pairs(Published(path))
+    # Here match takes as long as fedavg; seed 1 is published, and of seed 4 a run is missing.
+    with Store(tmp_path / "more") as store:
+        for rule, seeds in {"fedavg": (1, 2, 3, 4), "match": (1, 2, 3)}.items():
+            for run in pair.condition.runs(rule, seeds):
+                enter(store, run, 8)
+        joined = with_more(pair, store)
+        assert joined.baseline.seeds == joined.selector.seeds == (0, 1, 2, 3)
+        assert joined.doublings == pytest.approx([*pair.doublings, 0, 0])
+        assert with_more(other, store) is other
 
 
 def test_the_script_writes_a_table_and_a_figure(path, tmp_path, capsys):
