@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,12 @@ from drawing import NotInStoreError, run_script, write_table_and_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
-from publish import reachable, unpacked
+from publish import reachable, together
 from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
-from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR, contrasted
+from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR
 from fedcohort.leaderboard.conditions import Condition
 from fedcohort.leaderboard.entries import BY_SEED, Entry, read_entry
 from fedcohort.leaderboard.published import FILE, Published
@@ -183,39 +182,49 @@ def calibrate(
     found: Sequence[Pair], said: Sequence[Sequence[Advice]]
 ) -> tuple[list[dict[str, Any]], float, float]:
     """Return the table, and the constants that are fitted to all of it, with agreements first."""
-    spread = np.array([np.exp(np.mean([np.log(a.spread) for a in one])) for one in said])
-    felt = np.array([np.mean([a.gradient_spread for a in one]) for one in said])
-    left = np.array([np.mean([a.left for a in one]) for one in said])
+    spread, felt, left = np.transpose([means(one) for one in said])
     measured = np.array([pair.doublings.mean() for pair in found])
     datasets = np.array([pair.condition.config.dataset for pair in found])
-    error = np.array(list(map(contrasted, spread, felt)))
-    predicted = by_others(datasets, error, left, measured)
+    predicted = by_others(datasets, felt, left, measured)
     alone = by_others(datasets, spread, left, measured)
-    rows = []
-    for place, pair in enumerate(found):
-        doublings = pair.doublings
-        count = len(doublings)
-        half = t.ppf(0.975, count - 1) * doublings.std(ddof=1) / np.sqrt(count)
-        rows.append(
-            {
-                "dataset": pair.condition.config.dataset,
-                "condition": pair.title,
-                "clients": said[place][0].clients,
-                "asked": said[place][0].k,
-                "lost": round(said[place][0].lost, 3),
-                "seeds": count,
-                "spread": round(float(spread[place]), 4),
-                "left": round(float(left[place]), 3),
-                "gradients": round(float(felt[place]), 4),
-                "alone": round(float(2 ** alone[place]), 3),
-                "predicted": round(float(2 ** predicted[place]), 3),
-                "measured": round(float(2 ** measured[place]), 3),
-                "low": round(float(2 ** (measured[place] - half)), 3),
-                "high": round(float(2 ** (measured[place] + half)), 3),
-                "rounds": round(float(np.mean(_rounds(pair.baseline))), 1),
-            }
+    rows = [
+        row_of(pair, one) | {"alone": round(2**by_profiles, 3), "predicted": round(2**gain, 3)}
+        for pair, one, by_profiles, gain in zip(
+            found, said, alone.tolist(), predicted.tolist(), strict=True
         )
-    return rows, _fit(error, left, measured), _fit(spread, left, measured)
+    ]
+    return rows, _fit(felt, left, measured), _fit(spread, left, measured)
+
+
+def means(said: Sequence[Advice]) -> tuple[float, float, float]:
+    """Return spread, gradient spread and what is left of it, means over federations."""
+    spread = np.exp(np.mean([np.log(advice.spread) for advice in said]))
+    felt = np.mean([advice.gradient_spread or 0.0 for advice in said])
+    return float(spread), float(felt), float(np.mean([advice.left for advice in said]))
+
+
+def row_of(pair: Pair, said: Sequence[Advice]) -> dict[str, Any]:
+    """Return a row of the table but for its predictions."""
+    spread, felt, left = means(said)
+    doublings, first = pair.doublings, said[0]
+    middle, count = float(doublings.mean()), len(doublings)
+    half = float(t.ppf(0.975, count - 1) * doublings.std(ddof=1) / np.sqrt(count))
+    return {
+        "dataset": pair.condition.config.dataset,
+        "condition": pair.title,
+        "clients": first.clients,
+        "asked": first.k,
+        "lost": round(first.lost, 3),
+        "seeds": count,
+        "spread": round(spread, 4),
+        "left": round(left, 3),
+        "gradients": round(felt, 4),
+        "target": pair.baseline.target.score,
+        "measured": round(2**middle, 3),
+        "low": round(2 ** (middle - half), 3),
+        "high": round(2 ** (middle + half), 3),
+        "rounds": round(float(np.mean(_rounds(pair.baseline))), 1),
+    }
 
 
 def by_others(datasets: NDArray[Any], spread: Floats, left: Floats, measured: Floats) -> Floats:
@@ -325,12 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.csv = options.csv or options.output / "advise.csv"
     cache = options.profiles or options.output / "profiles"
     found = pairs(Published(options.published))
-    for path in options.more:
-        with (
-            tempfile.TemporaryDirectory() as scratch,
-            Store.existing(unpacked(path, Path(scratch) / "store")) as store,
-        ):
-            found = [with_more(pair, store) for pair in found]
+    with together(options.more) as store:
+        found = [with_more(pair, store) for pair in found]
     materials = Materials()
     said = [advice_on(pair, options.seeds, cache, materials, options.device) for pair in found]
     rows, other_gradient, other = calibrate(found, said)

@@ -10,13 +10,14 @@ out, and named.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import lzma
 import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,18 +90,24 @@ def name_untargeted(study: Study, store: Store) -> None:
 
 def publish(stores: Sequence[Path], to: Path = FILE, study: Path = STUDY) -> None:
     """Write the runs of some stores into one file."""
-    with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "all") as together:
-        for number, path in enumerate(stores):
-            merge(together, unpacked(path, Path(scratch) / str(number)))
+    with together(stores) as store:
         said = read_study(study)
-        name_untargeted(said, together)
-        wanted = finished(conditions_of_study(said), together)
+        name_untargeted(said, store)
+        wanted = finished(conditions_of_study(said), store)
         with replace_file(to) as file:
-            write_published(file, wanted, together)
+            write_published(file, wanted, store)
 
 
-def unpacked(path: Path, folder: Path) -> Path:
-    """Return the folder of a store: the path itself, or `folder`, made of a packed file."""
+@contextlib.contextmanager
+def together(stores: Sequence[Path]) -> Iterator[Store]:
+    """Yield one store, for a while, with the finished runs of several, folders or packed files."""
+    with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "all") as store:
+        for number, path in enumerate(stores):
+            merge(store, _unpacked(path, Path(scratch) / str(number)))
+        yield store
+
+
+def _unpacked(path: Path, folder: Path) -> Path:
     if path.is_dir():
         return path
     folder.mkdir()

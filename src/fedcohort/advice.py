@@ -11,17 +11,14 @@ The predicted gain is a ratio of errors,
 where u is how far uniform cohorts are off, `left` the share of that which `match` leaves, in plain
 profile space, and s stands for all that disturbs training and that selection does not change. Where
 clients also say how far the gradients of their samples agree (`fedcohort.profiles.agreement`), u is
-v / √c with v the error of a uniform cohort's gradient, relative to a sample's:
+the error of a uniform cohort's gradient, relative to a sample's:
 
-    v² = (mean agreement - shared agreement) / (1 - shared agreement) · d² / D²
+    u² = (mean agreement - shared agreement) / (1 - shared agreement) · d² / D²
 
 The first factor is the share of the variance of samples' gradients that lies between clients; the
 second, of mean squared distances of uniform cohorts' profiles and of clients', is about 1/k - 1/C.
-c is the contrast: how far the profiles of clients would differ whose samples' gradients all agree,
-relative to the length of everyone's mean profile. The less classes differ in what the first model
-makes of them, the less of a cohort's gradient is what it is trained for. Without agreements u is d,
-relative to that length. s is the one constant of each, fitted to the conditions of the leaderboard
-(`studies/advise.py`, docs/advise.md).
+Without agreements u is d, relative to the length of everyone's mean profile. s is the one constant
+of each, fitted to the conditions of the leaderboard (`studies/advise.py`, docs/advise.md).
 """
 
 import dataclasses
@@ -48,11 +45,9 @@ _CLIENTS, _CLIENTS_PER_PLACE = 1000, 4
 _GAP = 3.0
 # s, from python studies/advise.py: with agreements, and from profiles alone. Of the latter, those
 # that differ far more than its own have no prediction.
-OTHER_GRADIENT_ERROR = 0.39
-OTHER_ERROR = 0.058
+OTHER_GRADIENT_ERROR = 0.2
+OTHER_ERROR = 0.062
 _LARGEST_SPREAD = 0.3
-# Contrasts that the calibration has seen where labels differ; others are taken for the nearest.
-_CONTRASTS = 0.04, 0.34
 # How far above 1 an agreement may be that was computed in single precision.
 _ROUNDING = 1e-6
 # Gains that are worth a change, and that are worth a try.
@@ -358,7 +353,7 @@ def predicted_gain(
     left : float
         The share of that which `match` leaves.
     gradient_spread : float, optional
-        How far uniform cohorts' gradients are off, where agreements tell.
+        How far uniform cohorts' gradients are off; it takes the place of `spread`.
 
     Returns
     -------
@@ -370,26 +365,13 @@ def predicted_gain(
     >>> round(predicted_gain(0.1, 0.2), 2)
     1.81
     >>> round(predicted_gain(0.1, 0.2, gradient_spread=0.28), 2)
-    1.54
-    >>> round(predicted_gain(0.05, 0.2, gradient_spread=0.28), 2)  # classes look more alike
-    1.87
+    1.66
     """
     if gradient_spread is not None:
-        return _ratio(OTHER_GRADIENT_ERROR, contrasted(spread, gradient_spread), left)
+        return _ratio(OTHER_GRADIENT_ERROR, gradient_spread, left)
     if spread > _LARGEST_SPREAD:
         return None
     return _ratio(OTHER_ERROR, spread, left)
-
-
-def contrasted(spread: float, gradient_spread: float) -> float:
-    """Return the error of a uniform cohort's gradient over the root of the contrast.
-
-    The contrast is `spread` over `gradient_spread`: both are proportional to how far cohorts are
-    off, so that it does not depend on who is drawn, nor on how mixed clients are.
-    """
-    low, high = _CONTRASTS
-    contrast = spread / gradient_spread if gradient_spread > 0 else high
-    return gradient_spread / math.sqrt(min(max(contrast, low), high))
 
 
 def _ratio(other: float, uniform: float, left: float) -> float:

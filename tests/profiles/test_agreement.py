@@ -35,21 +35,38 @@ def test_one_class_agrees_and_all_classes_cancel():
 def test_it_is_the_gradient_by_the_output_biases():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, CLASSES))
-    x, y = torch.randn(9, 3), torch.arange(9) % 3
-    samples, sizes = torch.arange(9), torch.tensor([2, 7])
+    # As often as each other, classes weigh the same.
+    x, y = torch.randn(8, 3), torch.tensor([0, 1, 0, 1, 2, 0, 1, 2])
+    samples, sizes = torch.arange(8), torch.tensor([2, 6])
     found = output_gradients(model, x, y, samples, sizes, LOSSES)
     whole = gradient_profiles(model, x, y, samples, sizes)
     assert torch.allclose(found.means.float(), whole[:, -CLASSES:], atol=1e-6)
-    single = gradient_profiles(model, x, y, samples, torch.ones(9, dtype=torch.int64))[:, -CLASSES:]
+    single = gradient_profiles(model, x, y, samples, torch.ones(8, dtype=torch.int64))[:, -CLASSES:]
     squares = single.square().sum(1)
     means = [float(squares[:2].mean()), float(squares[2:].mean())]
     assert found.squares.tolist() == pytest.approx(means, rel=1e-5)
 
 
-def test_all_samples_are_one_set_whoever_holds_them():
-    y = [0, 0, 0, 0, 1, 2, 3]
-    apart, together = gradients_of(y, [4, 3]), gradients_of(y, [7])
-    assert apart.shared(torch.tensor([4, 3])) == pytest.approx(together.agreements.item())
+def test_classes_weigh_by_the_root_of_their_frequency():
+    # 16 of one class, 4 of a second, 1 of a third: 4, 2 and 1 sevenths; and one class of another.
+    y = [0] * 16 + [1] * 4 + [2] + [3] * 5
+    found = gradients_of(y, [21, 5])
+    shares = torch.tensor([[4, 2, 1, 0], [0, 0, 0, 7]]) / 7
+    agreements = (1 / CLASSES - shares).square().sum(1) / (1 - 1 / CLASSES)
+    assert found.agreements.tolist() == pytest.approx(agreements.tolist())
+    assert torch.allclose(found.means, (1 / CLASSES - shares).double())
+    # The order of the samples does not matter, nor who stands beside.
+    turned = gradients_of(y[:21][::-1], [21])
+    assert turned.agreements.tolist() == pytest.approx(agreements.tolist()[:1])
+
+
+def test_what_is_shared_is_the_agreement_of_the_clients_means():
+    alike = gradients_of([0, 0, 0, 0, 1] * 3, [5] * 3)
+    assert alike.shared(torch.full((3,), 5)) == pytest.approx(alike.agreements[0].item())
+    large = gradients_of([0, 0, 0, 0, 1, 2, 3], [4, 3])
+    mixed = torch.tensor([4, 1, 1, 1]) / 7
+    expected = (1 / CLASSES - mixed).square().sum().item() / (1 - 1 / CLASSES)
+    assert large.shared(torch.tensor([4, 3])) == pytest.approx(expected)
     assert gradients_of([0, 0, 1, 1, 2, 2, 3, 3], [2] * 4).shared(torch.full((4,), 2)) == 0
 
 

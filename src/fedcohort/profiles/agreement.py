@@ -9,6 +9,11 @@ from 0, where their gradients cancel, to 1, where all pull the same way. For a c
 nothing yet, g is 1 / K less the label: samples of one class agree by 1, and samples of K equally
 frequent classes by 0. It is the inverse of the gradient diversity of D. Yin et al.: Gradient
 Diversity, AISTATS 2018, for one layer and without the number of samples.
+
+Where every sample has a class, the means weigh a class by the root of its frequency among the
+client's samples. A model that trains there for some steps soon knows what is frequent and learns
+from the rest, so that a client of 80 % one class pulls less than one that lacks classes: see "Is it
+true?" in docs/advise.md.
 """
 
 import dataclasses
@@ -27,9 +32,9 @@ class OutputGradients:
     Attributes
     ----------
     means : float64 [m, K]
-        The mean of g over each client's samples.
+        The mean of g over each client's samples, its classes weighed by roots.
     squares : float64 [m]
-        The mean of ‖g‖².
+        The mean of ‖g‖², likewise.
 
     Examples
     --------
@@ -47,7 +52,7 @@ class OutputGradients:
         return _ratio(self.means.square().sum(1), self.squares)
 
     def shared(self, sizes: Tensor) -> float:
-        """Return the agreement of all samples as one set, for clients of `sizes` [m]."""
+        """Return the agreement of what clients of `sizes` [m] have together."""
         share = sizes.double() / sizes.sum()
         return float(_ratio((share @ self.means).square().sum(), share @ self.squares))
 
@@ -98,11 +103,29 @@ def output_gradients(
             for part in torch.split(samples, samples_at_once)
         ]
     )
+    weights = _root_weights(y[samples], sizes)
     means, squares = (
-        torch.segment_reduce(values, "mean", lengths=sizes, axis=0)
-        for values in (rows, rows.square().sum(1))
+        _segment_sums(values * weights[:, None], sizes)
+        for values in (rows, rows.square().sum(1, keepdim=True))
     )
-    return OutputGradients(means, squares)
+    return OutputGradients(means, squares[:, 0])
+
+
+def _root_weights(y: Tensor, sizes: Tensor) -> Tensor:
+    """Return what samples weigh, float64 [total], 1 over each client."""
+    client = torch.repeat_interleave(torch.arange(len(sizes), device=y.device), sizes)
+    weights = torch.ones(len(y), dtype=torch.float64, device=y.device)
+    if y.dim() == 1 and not y.is_floating_point():
+        _, kind, counts = torch.unique(
+            torch.stack([client, y]), dim=1, return_inverse=True, return_counts=True
+        )
+        weights = counts[kind].double().rsqrt()
+    return weights / _segment_sums(weights[:, None], sizes)[client, 0]
+
+
+def _segment_sums(values: Tensor, sizes: Tensor) -> Tensor:
+    """Return sums [m, ...] of values [total, ...], client after client."""
+    return torch.segment_reduce(values, "sum", lengths=sizes, axis=0)
 
 
 def _by_outputs(

@@ -1,0 +1,86 @@
+"""Was the advice right in conditions that it was not calibrated with?
+
+    python studies/advise_new.py STORE... [--csv FILE] [--profiles FOLDER]
+
+takes the parts of studies/advise-new.toml from stores that hold their runs, and writes a table of
+the gain that the constants of `fedcohort/advice.py` predict beside the measured one, as
+studies/advise.py measures it; targets follow the leaderboard's rule. `plain` is what the formula
+says without contrasts. Last it prints the rank correlations of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from advise import BASELINE, SELECTOR, Pair, advice_on, correlation, means, row_of
+from drawing import run_script
+from publish import together
+
+from fedcohort import Advice
+from fedcohort.advice import predicted_gain
+from fedcohort.leaderboard.conditions import Condition, setting_of
+from fedcohort.leaderboard.entries import read_entry
+from fedcohort.report.export import write_csv
+from fedcohort.simulation import Store
+from fedcohort.simulation.materials import Materials
+from fedcohort.simulation.scores import Target
+from fedcohort.simulation.study import Part, read_study
+
+STUDY = Path(__file__).with_name("advise-new.toml")
+# s of the formula without contrasts, fitted to the same conditions.
+_PLAIN_ERROR = 0.19
+
+
+def pair_of(part: Part, store: Store) -> Pair:
+    """Return what came of both rules in a part, with the target that the leaderboard would set."""
+    seeds = tuple(sorted({config.seed for config in part.configs}))
+    condition = Condition(
+        part.name, part.name, setting_of(part.configs[0]), Target(1.0, "test"), seeds, ()
+    )
+    both = (
+        read_entry(store, condition.runs(rule), rule, condition.target)
+        for rule in (BASELINE, SELECTOR)
+    )
+    return Pair(condition, *both).targeted("test", 0.05)
+
+
+def predicted_row(pair: Pair, said: Sequence[Advice]) -> dict[str, Any]:
+    """Return a row of the table."""
+    spread, felt, left = means(said)
+    gain = predicted_gain(spread, left, felt)
+    assert gain is not None
+    plain = np.hypot(_PLAIN_ERROR, felt) / np.hypot(_PLAIN_ERROR, felt * left)
+    return row_of(pair, said) | {"plain": round(float(plain), 3), "predicted": round(gain, 3)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("store", type=Path, nargs="+", help="a study's folder, or .sqlite.xz")
+    parser.add_argument("--csv", type=Path, default=Path("advise-new.csv"), metavar="FILE")
+    parser.add_argument("--study", type=Path, default=STUDY, help="the conditions")
+    parser.add_argument("--profiles", type=Path, default=Path("advise/profiles"), metavar="FOLDER")
+    parser.add_argument("--seeds", type=int, default=3, help="federations per condition (3)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    options = parser.parse_args(arguments)
+    with together(options.store) as store:
+        found = [pair_of(part, store) for part in read_study(options.study).parts]
+    materials = Materials()
+    rows = []
+    for pair in found:
+        said = advice_on(pair, options.seeds, options.profiles, materials, options.device)
+        rows.append(predicted_row(pair, said))
+        print(rows[-1], flush=True)
+    write_csv(options.csv, rows)
+    for name in ("predicted", "plain"):
+        missed = np.log2([row[name] / row["measured"] for row in rows])
+        print(f"{name}: rank correlation {correlation(rows, prediction=name):.3f}", end=", ")
+        print(f"misses by {2 ** np.abs(missed).mean():.3f} in the mean")
+
+
+if __name__ == "__main__":
+    run_script(main)
