@@ -52,6 +52,8 @@ from fedcohort.simulation.scores import Part, Target
 Floats = NDArray[np.float64]
 
 SELECTOR, BASELINE = "match", "fedavg"
+# Of targets on the leaderboard: the highest multiple that fedavg's mean test curve reaches.
+STEP = 0.05
 _FEWEST_CONDITIONS = 4
 # Other rules for targets than the leaderboard's: what is reached on which part, in which steps.
 _OTHER_RULES: tuple[tuple[Part, float], ...] = (
@@ -108,7 +110,10 @@ def pairs(published: Published) -> list[Pair]:
 
 
 def with_more(pair: Pair, store: Store) -> Pair:
-    """Return a pair with the seeds that both rules finished in a store, beside its own."""
+    """Return a pair with the seeds that both rules finished in a store, beside its own.
+
+    The target is what the leaderboard's rule makes of all of them.
+    """
     both = (pair.baseline, pair.selector)
     seeds = {config.seed for config in store.configs()} - {*pair.baseline.seeds}
     runs = {
@@ -122,12 +127,15 @@ def with_more(pair: Pair, store: Store) -> Pair:
         read_entry(store, configs, entry.selector, entry.target)
         for entry, configs in zip(both, zip(*finished, strict=True), strict=True)
     )
-    return Pair(pair.condition, *(_joined(*two) for two in zip(both, more, strict=True)))
+    joined = Pair(pair.condition, *(_joined(*two) for two in zip(both, more, strict=True)))
+    return joined.targeted("test", STEP)
 
 
 def _joined(first: Entry, second: Entry) -> Entry:
     """Return one entry with the seeds of both."""
-    fields = {n: np.concatenate([getattr(first, n), getattr(second, n)]) for n in BY_SEED}
+    fields: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in BY_SEED
+    }
     return dataclasses.replace(first, seeds=first.seeds + second.seeds, **fields)
 
 

@@ -45,8 +45,8 @@ _CLIENTS, _CLIENTS_PER_PLACE = 1000, 4
 _GAP = 3.0
 # s, from python studies/advise.py: with agreements, and from profiles alone. Of the latter, those
 # that differ far more than its own have no prediction.
-OTHER_GRADIENT_ERROR = 0.2
-OTHER_ERROR = 0.062
+OTHER_GRADIENT_ERROR = 0.153
+OTHER_ERROR = 0.059
 _LARGEST_SPREAD = 0.3
 # How far above 1 an agreement may be that was computed in single precision.
 _ROUNDING = 1e-6
@@ -363,9 +363,9 @@ def predicted_gain(
     Examples
     --------
     >>> round(predicted_gain(0.1, 0.2), 2)
-    1.81
+    1.86
     >>> round(predicted_gain(0.1, 0.2, gradient_spread=0.28), 2)
-    1.66
+    1.96
     """
     if gradient_spread is not None:
         return _ratio(OTHER_GRADIENT_ERROR, gradient_spread, left)

@@ -2,6 +2,7 @@ import csv
 import dataclasses
 from pathlib import Path
 
+import advise_new
 import numpy as np
 import pytest
 from advise import Pair, advice_on, calibrate, correlation, main, pairs, with_more
@@ -14,6 +15,7 @@ from fedcohort.leaderboard.published import Published, write_published
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.scores import Target
+from fedcohort.simulation.study import read_study
 
 # How far clients differ, and the rounds of fedavg and match, in three conditions of two data sets.
 HARD = {"1": (2.0, 8, 4), "H": (1.0, 6, 4), "0.5": (0.1, 4, 4)}
@@ -40,6 +42,17 @@ def enter(store, config, first):
     store.save({config.key: records}, done=True)
 
 
+def keep_made_up(folder, run, apart):
+    """Keep what clients send where the scripts look for it."""
+    np.savez(
+        folder / f"{run.federation_key}.npz",
+        profiles=profiles_of(apart, run.seed),
+        sizes=np.full(12, 10),
+        agreements=np.full(12, AGREED[run.skew]),
+        shared=0.0,
+    )
+
+
 def publish(folder, datasets):
     """Publish made-up runs, and keep made-up profiles beside them."""
     chosen = []
@@ -56,13 +69,7 @@ def publish(folder, datasets):
                 for rule, first in zip(rules, rounds, strict=True):
                     for run in condition.runs(rule):
                         enter(store, run, first)
-                        np.savez(
-                            folder / f"{run.federation_key}.npz",
-                            profiles=profiles_of(apart, run.seed),
-                            sizes=np.full(12, 10),
-                            agreements=np.full(12, AGREED[skew]),
-                            shared=0.0,
-                        )
+                        keep_made_up(folder, run, apart)
         path = folder / "published.npz"
         with path.open("wb") as file:
             write_published(file, chosen, store)
@@ -135,7 +142,9 @@ def test_seeds_that_both_rules_have_in_another_store_are_joined(path, tmp_path):
                 enter(store, run, 8)
         joined = with_more(pair, store)
         assert joined.baseline.seeds == joined.selector.seeds == (0, 1, 2, 3)
-        assert joined.doublings == pytest.approx([*pair.doublings, 0, 0])
+        # Of these fedavg reaches 100 %, in rounds 8 and 4 of the published seeds.
+        assert joined.baseline.target == joined.selector.target == Target(1.0, "test")
+        assert joined.doublings == pytest.approx([1, 1, 0, 0])
         assert with_more(other, store) is other
 
 
@@ -152,6 +161,29 @@ def test_the_script_writes_a_table_and_a_figure(path, tmp_path, capsys):
     # All seeds say the same here.
     assert "gains as noisy as these: 1.000" in said
     assert (tmp_path / "advise.png").stat().st_size > 5000
+
+
+def test_new_conditions_are_predicted_by_the_shipped_constants(tmp_path, capsys):
+    parts = "".join(f'[[part]]\nname = "Digits, {skew}"\nskew = "{skew}"\n' for skew in HARD)
+    base = f'[base]\nselector = ["match", "fedavg"]\nclients = 12\ncohort = 3\nrounds = {LAST}\n'
+    (tmp_path / "new.toml").write_text(f'{base}seeds = "0..1"\n{parts}')
+    with Store(tmp_path / "store") as store:
+        for named in read_study(tmp_path / "new.toml").configs:
+            revision = named.make_selector().revision
+            config = dataclasses.replace(named, selector_revision=revision)
+            apart, before, after = HARD[config.skew]
+            enter(store, config, before if config.selector == "fedavg" else after)
+            keep_made_up(tmp_path, config, apart)
+    options = ["--study", tmp_path / "new.toml", "--csv", tmp_path / "new.csv"]
+    options += ["--profiles", tmp_path, "--seeds", 1]
+    advise_new.main(list(map(str, [tmp_path / "store", *options])))
+    with (tmp_path / "new.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["measured"]) for row in rows] == pytest.approx([8 / 4, 6 / 4, 1])
+    for row in rows:
+        said = (float(row[name]) for name in ("spread", "left", "gradients"))
+        assert float(row["predicted"]) == pytest.approx(predicted_gain(*said), abs=0.005)
+    assert "rank correlation 1.000" in capsys.readouterr().out
 
 
 def test_what_was_kept_is_not_computed_again_and_what_is_missing_is(path, tmp_path):
