@@ -348,7 +348,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     said = [advice_on(pair, options.seeds, cache, materials, options.device) for pair in found]
     rows, other_gradient, other = calibrate(found, said)
     write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
-    print(f"rank correlation {correlation(rows):.3f}")
+    print(f"rank correlation {correlation(rows):.3f}", end=", ")
+    _, felt, left = np.transpose([means(one) for one in said])
+    alike = spearmanr(_doublings(other_gradient, felt, left), [row["measured"] for row in rows])[0]
+    print(f"with one constant for all {alike:.3f}")
     for on, step in _OTHER_RULES:
         others = [pair.targeted(on, step) for pair in found]
         name = f"targets in steps of {step:g}, {on} scores"
