@@ -112,19 +112,20 @@ def output_gradients(
 
 
 def _root_weights(y: Tensor, sizes: Tensor) -> Tensor:
-    """Return what samples weigh, float64 [total], 1 over each client."""
+    """Return what samples of classes y [total] weigh, float64 [total]: 1 over each client."""
     client = torch.repeat_interleave(torch.arange(len(sizes), device=y.device), sizes)
     weights = torch.ones(len(y), dtype=torch.float64, device=y.device)
     if y.dim() == 1 and not y.is_floating_point():
-        _, kind, counts = torch.unique(
-            torch.stack([client, y]), dim=1, return_inverse=True, return_counts=True
+        classes, kind = torch.unique(y, return_inverse=True)
+        _, own, counts = torch.unique(
+            client * len(classes) + kind, return_inverse=True, return_counts=True
         )
-        weights = counts[kind].double().rsqrt()
+        weights = counts[own].double().rsqrt()
     return weights / _segment_sums(weights[:, None], sizes)[client, 0]
 
 
 def _segment_sums(values: Tensor, sizes: Tensor) -> Tensor:
-    """Return sums [m, ...] of values [total, ...], client after client."""
+    """Return sums [m, n] of values [total, n], client after client."""
     return torch.segment_reduce(values, "sum", lengths=sizes, axis=0)
 
 

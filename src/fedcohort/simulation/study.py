@@ -152,9 +152,7 @@ def read_study(path: str | Path, replaced: Mapping[str, Any] = _NOTHING) -> Stud
     return parse_study(source, str(path), replaced)
 
 
-def parse_study(
-    source: str, file: str, replaced: Mapping[str, Any] = MappingProxyType({})
-) -> Study:
+def parse_study(source: str, file: str, replaced: Mapping[str, Any] = _NOTHING) -> Study:
     """Return the study that a TOML text says; `file` names it in errors."""
     try:
         document = tomllib.loads(source)
