@@ -1,6 +1,6 @@
 """The calibration of `fedcohort.advise`: the gain that it predicts against the measured one.
 
-    python studies/advise.py [-o FOLDER] [--csv FILE] [--published FILE] [--more STORE]...
+    python studies/advise.py [-o FOLDER] [--csv FILE] [--published FILE] [--more STORE...]
 
 takes every published condition (`fedcohort arena --list`) in which both `match` and `fedavg` ran,
 with the published seeds and those that both finished in the stores with more, and writes
@@ -31,7 +31,7 @@ from drawing import NotInStoreError, run_script, write_table_and_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
-from publish import reachable, together
+from publish import STEP, reachable, together
 from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr, t
 
@@ -52,8 +52,6 @@ from fedcohort.simulation.scores import Part, Target
 Floats = NDArray[np.float64]
 
 SELECTOR, BASELINE = "match", "fedavg"
-# Of targets on the leaderboard: the highest multiple that fedavg's mean test curve reaches.
-STEP = 0.05
 _FEWEST_CONDITIONS = 4
 # Other rules for targets than the leaderboard's: what is reached on which part, in which steps.
 _OTHER_RULES: tuple[tuple[Part, float], ...] = (
@@ -207,7 +205,7 @@ def calibrate(
 def means(said: Sequence[Advice]) -> tuple[float, float, float]:
     """Return spread, gradient spread and what is left of it, means over federations."""
     spread = np.exp(np.mean([np.log(advice.spread) for advice in said]))
-    felt = np.mean([advice.gradient_spread or 0.0 for advice in said])
+    felt = np.mean([advice.gradient_spread for advice in said])
     return float(spread), float(felt), float(np.mean([advice.left for advice in said]))
 
 

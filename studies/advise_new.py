@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from advise import BASELINE, SELECTOR, STEP, Pair, advice_on, correlation, means, row_of
+from advise import BASELINE, SELECTOR, Pair, advice_on, correlation, means, row_of
 from drawing import run_script
-from publish import together
+from publish import STEP, together
 
 from fedcohort import Advice
 from fedcohort.advice import predicted_gain

@@ -35,6 +35,8 @@ from fedcohort.simulation.study import Study, read_study
 
 STUDY = Path(__file__).with_name("leaderboard.toml")
 FEWEST_SEEDS = 5
+# Of the leaderboard's targets, which are multiples of it.
+STEP = 0.05
 
 
 def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
@@ -67,7 +69,7 @@ def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
     return found
 
 
-def reachable(curve: npt.ArrayLike, step: float = 0.05) -> float:
+def reachable(curve: npt.ArrayLike, step: float = STEP) -> float:
     """Return the highest multiple of a step that a mean curve reaches: the rule for targets."""
     return round(math.floor(float(np.max(curve)) / step + 1e-9) * step, 9)
 

@@ -103,7 +103,7 @@ class Advice:
         How far the gradient of a uniform cohort is off, relative to the root mean square of
         samples' gradients about their mean; None where no agreements were given.
     shared : float or None
-        The agreement of everyone's samples as one set; None where it was taken for 0.
+        The agreement of what all clients have together; None where it was taken for 0.
     gain : float or None
         Rounds of uniform sampling over those of `match`, predicted; None where there are no
         agreements, and profiles differ so much more than those of the calibration that nothing can
@@ -258,9 +258,9 @@ def advise(
         `fedcohort.profiles.agreement` has them. With them the predicted gain is far better; see
         docs/advise.md.
     shared : float, optional
-        The agreement of everyone's samples as one set, from 0 to below 1. It is 0 where all classes
-        are equally frequent over all clients, as is assumed, and said, where it is not given; where
-        some are rare, 0 makes the gain too large.
+        The agreement of what all clients have together, from 0 to below 1. It is 0 where all
+        classes are equally frequent over all clients, as is assumed, and said, where it is not
+        given; where some are rare, 0 makes the gain too large.
 
     Examples
     --------

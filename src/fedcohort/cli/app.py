@@ -197,7 +197,7 @@ def run_study(
     from fedcohort.simulation.seeds import parse_seeds
     from fedcohort.simulation.study import read_study
 
-    replaced: dict[str, Any] = {} if not selector else {"selector": selector}
+    replaced: dict[str, Any] = {"selector": selector} if selector else {}
     if seeds is not None:
         replaced["seeds"] = parse_seeds(seeds, "--seeds")
     study = read_study(file, replaced)
