@@ -65,6 +65,23 @@ class CohortSizeError(InvalidInputError):
     """A cohort size that the available clients cannot fill."""
 
 
+class InvalidCohortError(InvalidInputError):
+    """A selector chose clients, or weights, with which no round can be trained.
+
+    Attributes
+    ----------
+    problem : str
+        What is wrong with them.
+    """
+
+    def __init__(self, selector: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            f"Selector {selector!r} does not choose as every selector must ({problem}): mend it,"
+            " with the help of fedcohort.testing.check_selector."
+        )
+
+
 class NoClientsAvailableError(CohortSizeError):
     """Nobody is available in this round."""
 

@@ -7,9 +7,10 @@ value that fails.
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from fedcohort.errors import InvalidParameterError
+from fedcohort.errors import InvalidInputError, InvalidParameterError
 
 _CHECK = "fedcohort.check"
 
@@ -218,3 +219,28 @@ def check_value(name: str, value: Any, check: Check, where: str) -> None:
     """
     if not check(value):
         raise InvalidParameterError(f"{name} of {where} must be {check}, not {value!r}.")
+
+
+def listed(name: str, given: Any, like: str) -> list[Any]:
+    """Return several things as a list, and refuse one thing or none.
+
+    Parameters
+    ----------
+    name : str
+        What errors call them.
+    given : iterable
+        The things.
+    like : str
+        How such a list is written.
+
+    Examples
+    --------
+    >>> listed("seeds", range(3), "[0]")
+    [0, 1, 2]
+    """
+    # A text is iterable too, letter by letter.
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInputError(f"{name} must be a list, such as {like}, not {given!r}.")
+    if not (found := list(given)):
+        raise InvalidInputError(f"{name} is empty: give a list, such as {like}.")
+    return found

@@ -55,6 +55,18 @@ def test_cohorts_stay_as_they_were(name, attack):
     assert mean_gemd(name, received, counts, liars, guard="profiles") <= clean + 0.03
 
 
+@pytest.mark.parametrize("spec", ["match", "dp3s:kernel=low-rank", "dp3s"])
+def test_a_round_with_too_few_honest_clients_does_not_let_a_liar_into_the_next(spec):
+    profiles, counts = clusters()
+    profiles[7] *= 1e7
+    made = make_selector(spec, guard="profiles").fit(profiles, sizes=counts.sum(axis=1))
+    rng = np.random.default_rng(0)
+    there = np.concatenate([[7], np.arange(10, 19)])
+    assert 7 in made.select(10, there, rng=rng).ids
+    cohorts = [made.select(10, rng=rng).ids for _ in range(20)]
+    assert np.mean([gemd(counts, ids) for ids in cohorts]) < 0.1
+
+
 @pytest.mark.parametrize("name", SELECTORS)
 def test_without_the_guard_one_profile_is_enough(name):
     profiles, counts = clusters()

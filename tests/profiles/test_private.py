@@ -7,10 +7,16 @@ from made_models import made
 from scipy.stats import norm
 from torch import nn
 
-from fedcohort.errors import InvalidParameterError, MissingPackageError, UnknownNameError
+from fedcohort.errors import (
+    InvalidModelError,
+    InvalidParameterError,
+    MissingPackageError,
+    UnknownNameError,
+)
 from fedcohort.privacy import Promise, noise_multiplier, promised, unpredictable_normal
 from fedcohort.profiles import private_profiles
 from fedcohort.profiles.private import DIRECTIONS, bounded_profiles
+from fedcohort.training.models import MODELS
 
 SIZES = torch.tensor([5, 15])
 
@@ -54,6 +60,63 @@ def test_samples_do_not_mix_even_in_a_model_with_batch_norm(setting):
     assert np.linalg.norm(after[0] - before[0]) <= 2 / 5 + 1e-12
     np.testing.assert_array_equal(after[1], before[1])
     assert model.training
+
+
+class OfAll(nn.Module):
+    """A layer that is a function of the whole batch."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.of = of
+
+    def forward(self, x):
+        return self.of(x)
+
+
+MIXING = {
+    "batch norm": nn.BatchNorm1d(64, track_running_stats=False),
+    "mean": OfAll(lambda x: x - x.mean(0)),
+    "earlier samples": OfAll(lambda x: x.cumsum(0)),
+    "a logarithm": OfAll(lambda x: (x - x.mean(0)).log()),
+}
+
+
+@pytest.mark.parametrize("case", MIXING)
+@pytest.mark.parametrize("same", [False, True])
+def test_a_layer_that_looks_at_other_samples_is_refused(setting, case, same):
+    _, x, samples = setting
+    x = x[:1].expand_as(x) if same else x
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), MIXING[case])
+    with pytest.raises(InvalidModelError, match="outputs of 2, which depend on other samples"):
+        bounded_profiles(model, x, samples, SIZES, layer="2")
+    assert model.training
+    assert bounded_profiles(model, x, samples, SIZES).shape == (2, 64)
+
+
+@pytest.mark.parametrize("samples", [1, 20])
+def test_tokens_that_are_mixed_are_refused(samples):
+    tokens = torch.full((samples, 7), 3)
+    model = nn.Sequential(nn.Embedding(5, 4), OfAll(lambda x: x - x.mean(0)), nn.Linear(4, 8))
+    with pytest.raises(InvalidModelError, match="depend on other samples"):
+        bounded_profiles(model, tokens, torch.arange(samples), torch.tensor([samples]))
+
+
+OWN = ["resnet8:norm=batch", "resnet18:norm=batch", *sorted(MODELS.keys() - {"char-lstm"})]
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", OWN)
+def test_models_that_see_samples_one_by_one_are_not_refused(name, precision):
+    x = torch.randn(20, 3, 16, 16, generator=torch.Generator().manual_seed(0)).to(precision)
+    model = made(name, (3, 16, 16), 10).to(precision)
+    assert len(bounded_profiles(model, x, torch.arange(20), SIZES)) == 2
+
+
+@pytest.mark.parametrize("layer", [None, "lstm"])
+def test_a_recurrent_model_is_not_refused(layer):
+    model = MODELS["char-lstm"]((7,), 5, vocabulary=5, hidden=16)
+    tokens = torch.randint(0, 5, (20, 7), generator=torch.Generator().manual_seed(0))
+    assert len(bounded_profiles(model, tokens, torch.arange(20), SIZES, layer=layer)) == 2
 
 
 def test_a_wide_layer_is_projected_onto_fixed_directions(setting):

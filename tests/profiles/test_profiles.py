@@ -44,6 +44,35 @@ def test_a_missing_layer_is_refused_with_the_names_there_are(setting):
         fc1_profiles(nn.Conv2d(1, 1, 3), x, samples, SIZES)
 
 
+class Returns(nn.Module):
+    """A layer that returns what is made of its input."""
+
+    def __init__(self, made_of):
+        super().__init__()
+        self.made_of = made_of
+
+    def forward(self, x):
+        return self.made_of(x)
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda x: {"out": x}, lambda x: x.sum(), lambda x: x.reshape(-1, 32)]
+)
+def test_a_layer_without_a_row_per_sample_is_refused(setting, answer):
+    x, samples = setting[1], setting[3]
+    with pytest.raises(InvalidModelError, match=r"layer 1, .* no row for each sample: name one"):
+        fc1_profiles(nn.Sequential(nn.Flatten(), Returns(answer)), x, samples, SIZES, layer="1")
+
+
+def test_of_a_layer_that_returns_more_the_outputs_are_read(setting):
+    x, samples = setting[1].flatten(2).squeeze(1), setting[3]
+    model = nn.Sequential(Returns(lambda x: x[:, None]), nn.RNN(64, 3, batch_first=True))
+    found = fc1_profiles(model, x, samples, SIZES, layer="1")
+    assert torch.allclose(found[2], model[1](x[samples[13:14], None])[0].flatten(), atol=1e-6)
+    single = fc1_profiles(nn.Sequential(Returns(lambda x: x[:, 0])), x, samples, SIZES, layer="0")
+    assert torch.allclose(single[2], x[samples[13], :1])
+
+
 def test_a_model_keeps_no_hook_after_profiling(setting):
     model, x, _, samples = setting
     fc1_profiles(model, x, samples, SIZES)

@@ -1,11 +1,13 @@
 """Every registered selector, in every mode, passes the conformance suite."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 from fedcohort import list_selectors, make_selector
+from fedcohort.errors import InvalidCohortError
 from fedcohort.selection import Cohort, Selector
 from fedcohort.selection.fedavg import FedAvg
 from fedcohort.testing import check_selector
@@ -73,7 +75,7 @@ class _WrongTypes(FedAvg):
     [
         (_Twice, "twice"),
         (_GlobalChance, "the same seed gave two cohorts"),
-        (_Outsider, "stranger"),
+        (_Outsider, "not there to be chosen"),
         (_Forgetful, "restored selector"),
         (_WrongTypes, "float32"),
     ],
@@ -83,3 +85,34 @@ def test_the_suite_catches_broken_selectors(broken, complaint):
     made.name = "broken"
     with pytest.raises(AssertionError, match=complaint):
         check_selector(made)
+
+
+WRONG = {
+    "it returned list, not a Cohort": lambda cohort: cohort.ids.tolist(),
+    "Client 99 is not in this federation": lambda cohort: changed(cohort, ids=np.array([99, 0, 1])),
+    "Client -1 is not in this": lambda cohort: changed(cohort, ids=np.array([-1, 0, 1])),
+    "a client stands there twice": lambda cohort: changed(cohort, ids=np.array([1, 0, 1])),
+    "its ids have shape [2], not [3]": lambda cohort: Cohort(cohort.ids[:2], cohort.weights[:2]),
+    "its weights have shape [1]": lambda cohort: changed(cohort, weights=np.ones(1)),
+    "its weights are list": lambda cohort: changed(cohort, weights=[1.0, 1.0, 1.0]),
+    "its weights are [nan": lambda cohort: changed(cohort, weights=np.full(3, np.nan)),
+    "its weights are [-1": lambda cohort: changed(cohort, weights=np.full(3, -1.0)),
+    "its weights are [0": lambda cohort: changed(cohort, weights=np.zeros(3)),
+    "its work is not two numbers": lambda cohort: changed(cohort, work=np.zeros((3, 2))),
+}
+
+
+def changed(cohort, **fields):
+    return dataclasses.replace(cohort, **fields)
+
+
+@pytest.mark.parametrize("problem", WRONG)
+def test_what_cannot_be_trained_is_refused_wherever_a_selector_is_used(problem):
+    class Mistaken(FedAvg):
+        name = "mistaken"
+
+        def _choose(self, k, rows, rng):
+            return WRONG[problem](super()._choose(k, rows, rng))
+
+    with pytest.raises(InvalidCohortError, match=re.escape(f"selector must ({problem}")):
+        Mistaken().fit(clients=5).select(3, rng=np.random.default_rng(0))

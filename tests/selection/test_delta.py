@@ -24,6 +24,14 @@ def test_conformance(spec):
     check_selector(spec)
 
 
+def test_those_whose_updates_were_nothing_are_equally_likely_where_nobody_else_is_there():
+    selector = make_selector("delta", diversity=0.0, least=0.0).fit(clients=4)
+    selector.observe(
+        Outcome(np.arange(3), np.ones(3, bool), updates=np.eye(3)[[0, 0, 1]] * [1, 0, 0])
+    )
+    assert selector.select(1, [2], rng=np.random.default_rng(0)).ids.tolist() == [2]
+
+
 @pytest.mark.parametrize(
     ("diversity", "expected"),
     [

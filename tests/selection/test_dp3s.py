@@ -66,6 +66,16 @@ def test_a_large_population_takes_landmarks_and_says_so():
     assert small.describe()["kind"] == "exact"
 
 
+def test_larger_cohorts_get_the_landmarks_that_they_need():
+    profiles = np.repeat(10 * np.eye(80), 5, axis=0)
+    profiles += 0.01 * np.random.default_rng(0).normal(size=profiles.shape)
+    selector = make_selector("dp3s", kernel="low-rank").fit(profiles)
+    rng = np.random.default_rng(1)
+    selector.select(10, rng=rng)
+    kinds = np.unique(selector.select(80, rng=rng).ids // 5)
+    assert len(kinds) == 80
+
+
 def test_landmarks_stay_while_the_population_is_alike_and_go_when_it_drifts():
     rng = np.random.default_rng(0)
     selector = make_selector("dp3s", kernel="low-rank", rank=32)

@@ -45,6 +45,14 @@ def test_samples_are_the_changes_that_single_rounds_made():
     assert np.array_equal(state["client.changes"][1], 2 * state["client.changes"][0])
 
 
+def test_chosen_cohorts_are_no_samples_where_everyone_is_asked_before_every_round():
+    selector = make_selector("fedcor", warmup=2, interval=2).fit(clients=4)
+    rng = np.random.default_rng(0)
+    assert all(_play(selector, 2, rng.random(4), rng)[0] for _ in range(9))
+    sampled = selector.state()["fedcor.sampled"]
+    assert sorted(sampled[sampled > 0].tolist()) == [1, 2, 4, 6, 8]
+
+
 def test_the_covariance_is_the_samples_own_where_the_rank_allows():
     rng = np.random.default_rng(0)
     samples = rng.normal(size=(30, 4))

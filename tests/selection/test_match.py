@@ -52,6 +52,18 @@ def test_two_classes_a_client_are_matched_where_a_dpp_is_defeated():
     assert scores["fedavg"] > 0.3
 
 
+@pytest.mark.parametrize(("clients", "k"), [(10, 5), (20, 10), (30, 15), (30, 20)])
+def test_half_of_a_small_federation_is_matched_too(clients, k):
+    # With all directions whitened, all cohorts of so many would be equally near.
+    profiles, counts = _two_class_clients(clients)
+    scores = {}
+    for name in ("match", "fedavg"):
+        selector = make_selector(name).fit(profiles)
+        rng = np.random.default_rng(0)
+        scores[name] = np.mean([gemd(counts, selector.select(k, rng=rng).ids) for _ in range(50)])
+    assert scores["match"] < 0.08 < 0.15 < scores["fedavg"]
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(3, 12), st.data())
 def test_no_single_exchange_would_help_noticeably(seed, m, data):
@@ -239,6 +251,36 @@ def test_clients_that_are_away_do_not_hold_the_others_back():
         apart[name] = np.mean(found[-60:])
     # Were dues counted among all 120, the sixty would be ahead of them soon: 0.75 of fedavg's.
     assert apart["match"] < 0.35 * apart["fedavg"]
+
+
+@pytest.mark.parametrize("evenness", ["samples", "clients"])
+def test_clients_that_come_back_do_not_fill_the_cohorts(evenness):
+    profiles, sizes, counts = _unequal_clients()
+    selector = make_selector("match", evenness=evenness).fit(profiles, sizes=sizes)
+    rng = np.random.default_rng(0)
+    # Kinds 3, 4 and 5 are away for as long as catching up would take.
+    there = np.flatnonzero(counts[:, :3].any(axis=1))
+    for _ in range(60):
+        selector.select(10, there, rng=rng)
+    cohorts = [selector.select(10, rng=rng).ids for _ in range(30)]
+    back = 1 - np.isin(np.concatenate(cohorts), there).mean()
+    assert 0.4 < back < 0.6
+    # Those who were behind would be half of everyone, and miss three of six kinds.
+    assert np.mean([gemd(counts, ids) for ids in cohorts]) < 0.3
+
+
+def test_in_strict_turns_newcomers_are_as_far_as_the_last():
+    profiles, sizes, _ = _unequal_clients()
+    selector = make_selector("match", evenness="strict").fit(profiles[:50], sizes=sizes[:50])
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        selector.select(10, rng=rng)
+    selector.join(np.arange(50, 60), profiles[50:], sizes=sizes[50:])
+    for _ in range(6):
+        chosen = selector.select(10, rng=rng).ids
+        selector.observe(Outcome(chosen, np.ones(10, bool)))
+    # Everyone once: 60 clients in six rounds.
+    assert selector.state()["client.had"].tolist() == [6.0] * 60
 
 
 def test_the_say_of_those_who_fail_goes_to_those_who_train():

@@ -80,3 +80,14 @@ def test_a_draw_is_used_once():
     assert selector.select(1, rng=rng).ids.tolist() == asked.tolist()
     later = {int(selector.select(1, rng=rng).ids[0]) for _ in range(20)}
     assert len(later) > 5
+
+
+@pytest.mark.parametrize("variant", ["pow-d", "cpow-d", "rpow-d"])
+def test_losses_seen_in_training_are_for_the_variant_that_asks_nothing(variant):
+    selector = make_selector("pow-d", variant=variant, d=3).fit(clients=3)
+    selector.tell(Need.LOSS, [0, 1, 2], [0.1, 0.2, 0.3])
+    selector.observe(Outcome(np.array([0]), np.array([True]), losses=np.array([9.0])))
+    # Nobody answers the next question.
+    selector.ask(1, rng=np.random.default_rng(0))
+    chosen = selector.select(1, rng=np.random.default_rng(1)).ids
+    assert chosen.tolist() == ([0] if variant == "rpow-d" else [2])

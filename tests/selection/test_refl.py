@@ -84,6 +84,15 @@ def test_who_took_part_rests_while_others_can_be_had():
         assert len(set(crowded.select(3, rng=rng).ids.tolist())) == 3
 
 
+def test_a_drop_out_does_not_undo_what_a_client_did_before():
+    selector = make_selector("refl", hold_off=5).fit(clients=20)
+    rng = np.random.default_rng(0)
+    took_part = selector.select(10, rng=rng).ids
+    everyone = selector.select(20, rng=rng).ids
+    selector.observe(Outcome(everyone, np.zeros(20, bool)))
+    assert not set(selector.select(10, rng=rng).ids.tolist()) & set(took_part.tolist())
+
+
 def test_who_dropped_out_need_not_rest():
     selector = make_selector("refl", hold_off=5, period=1).fit(clients=4)
     first = selector.select(2, rng=np.random.default_rng(0)).ids

@@ -22,6 +22,11 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         make_selector("dps3")
 
 
+def test_a_class_in_place_of_a_name_is_refused_in_one_sentence():
+    with pytest.raises(InvalidInputError, match="A selector is named by a text, such as 'match'"):
+        make_selector(Selector)
+
+
 def test_an_unknown_parameter_is_named_with_the_known_ones():
     with pytest.raises(InvalidParameterError, match=r"no parameter 'bet': it takes beta, workload"):
         make_selector("fedsae", bet=1)

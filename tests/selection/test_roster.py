@@ -10,23 +10,27 @@ from fedcohort.selection.roster import Roster
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(-50, 50), max_size=12)), max_size=12))
 def test_a_roster_is_a_dictionary_of_rows(steps):
-    roster, expected = Roster(), {}
+    roster, expected, marks = Roster(), {}, {}
     roster.define("mark", -1.0)
-    for joining, ids in steps:
+    for number, (joining, ids) in enumerate(steps):
         if joining:
             new = np.array(sorted(ids - expected.keys()), np.int64)
             roster.add(new, {"value": new * 2.0})
             expected |= {int(i): i * 2.0 for i in new}
+            marks |= dict.fromkeys(new.tolist(), -1.0)
         else:
             gone = np.array(sorted(ids & expected.keys()), np.int64)
             roster.remove(gone)
             for i in gone:
-                del expected[int(i)]
+                del expected[int(i)], marks[int(i)]
         if expected:
             some = np.array(list(expected), np.int64)
-            assert roster["value"][roster.rows(some)].tolist() == list(expected.values())
+            rows = roster.rows(some)
+            assert roster["value"][rows].tolist() == list(expected.values())
+            assert roster["mark"][rows].tolist() == [marks[i] for i in expected]
+            roster.put("mark", rows[::2], np.full(len(rows[::2]), float(number)))
+            marks |= dict.fromkeys(some[::2].tolist(), float(number))
         assert sorted(roster.ids.tolist()) == sorted(expected)
-        assert (roster["mark"] == -1).all()
 
 
 def test_saved_and_loaded_newcomers_get_the_same_fill():

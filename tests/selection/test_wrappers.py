@@ -9,7 +9,7 @@ from fedcohort.errors import (
     InvalidParameterError,
     NoClientsAvailableError,
 )
-from fedcohort.selection import FedAvg, always, make_selector, only, selector_class
+from fedcohort.selection import FedAvg, Outcome, always, make_selector, only, selector_class
 from fedcohort.selection.registry import spec_of
 from fedcohort.testing import check_selector
 
@@ -123,13 +123,31 @@ def test_parameters_belong_to_the_selector_inside():
         make_selector("only(match; 3)", guard="profiles")
 
 
-def test_a_wrapper_has_the_revision_of_what_it_wraps():
+def test_a_wrapper_declares_what_the_selector_inside_does():
     class Revised(FedAvg):
         revision = 5
+        forgets_updates = True
+        reported_loss = None
+        repeats = True
 
-    assert only(Revised(), [1]).revision == 5
+    wrapped = only(Revised(), [1])
+    assert (wrapped.revision, wrapped.forgets_updates) == (5, True)
+    assert (wrapped.reported_loss, wrapped.repeats) == (None, True)
 
 
 def test_a_wrapper_that_means_none_of_the_clients_says_so():
     with pytest.raises(NoClientsAvailableError, match=r"tag:gpu of .* none of the 4 clients"):
         only("fedavg", ["tag:gpu"]).fit(clients=4).select(2, rng=rng())
+
+
+def test_prior_clients_have_tasks_of_their_own():
+    selector = make_selector("always(fedsae:workload=ira; 3; 7)").fit(clients=9)
+    rng = np.random.default_rng(0)
+    cohort = selector.select(4, rng=rng)
+    assert {3, 7} <= set(cohort.ids.tolist())
+    assert cohort.work.tolist() == [[1.0, 2.0]] * 4
+    done = np.where(cohort.ids == 3, 2.0, 0.0)
+    selector.observe(Outcome(cohort.ids, done > 0, passes=done, capacity=done))
+    again = selector.select(4, rng=rng)
+    assert again.work[again.ids == 3].tolist() == [[7.0, 11.0]]
+    assert again.work[again.ids == 7].tolist() == [[1.0, 1.0]]

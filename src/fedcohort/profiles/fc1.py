@@ -11,6 +11,7 @@ mean over its places is read.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,14 +65,12 @@ def fc1_profiles(
     torch.Size([2, 8])
     """
     outputs: list[Tensor] = []
-
     read = find_layer(model, layer)
+    name = called(model, read)
     inner = layer is None and reads_input(model)
 
-    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        values = (inputs[0] if inner else output).double()
-        along_sequence = isinstance(read, nn.Linear) and values.dim() == 3
-        rows = values.mean(1) if along_sequence else values.flatten(1)
+    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        rows = _rows(inputs[0] if inner else output, len(part), read, name)
         outputs.append(each(rows) if each else rows)
         raise _ReachedError
 
@@ -83,13 +82,27 @@ def fc1_profiles(
             except _ReachedError:
                 continue
             raise InvalidModelError(
-                f"The model's forward pass never reaches layer {layer or 'FC-1'!r}: name one that"
-                " it uses."
+                f"The model's forward pass never calls the layer {name}, which profiles are read"
+                " from: name one that it calls (profile_layer, layer)."
             )
     finally:
         handle.remove()
     means = torch.segment_reduce(torch.cat(outputs), "mean", lengths=sizes, axis=0)
     return means if each else means.float()
+
+
+def _rows(answer: Any, count: int, layer: nn.Module, name: str) -> Tensor:
+    """Return what a layer says of each of `count` samples, float64 [count, Q]."""
+    # Recurrent layers and attention return more than their outputs.
+    values = answer[0] if isinstance(answer, tuple) else answer
+    if not isinstance(values, Tensor) or values.shape[:1] != (count,):
+        raise InvalidModelError(
+            f"The layer {name}, which profiles are read from, returns no row for each sample: name"
+            " one that does (profile_layer, layer)."
+        )
+    along_sequence = isinstance(layer, nn.Linear) and values.dim() == 3
+    values = values.double()
+    return values.mean(1) if along_sequence else values[:, None].flatten(1)
 
 
 def find_layer(model: nn.Module, name: str | None) -> nn.Module:
@@ -116,7 +129,11 @@ def reads_input(model: nn.Module) -> bool:
 
 def describe_layer(model: nn.Module, name: str | None) -> str:
     """Say what profiles are read from, such as ``outputs of fc1`` or ``inputs of fc``."""
-    layer = find_layer(model, name)
-    called = next(n for n, module in model.named_modules() if module is layer)
     side = "inputs" if name is None and reads_input(model) else "outputs"
-    return f"{side} of {called or type(layer).__name__}"
+    return f"{side} of {called(model, find_layer(model, name))}"
+
+
+def called(model: nn.Module, layer: nn.Module) -> str:
+    """Return what a model calls a layer of its own."""
+    name = next(name for name, module in model.named_modules() if module is layer)
+    return name or type(layer).__name__

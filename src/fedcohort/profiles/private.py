@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedcohort.errors import InvalidModelError
 from fedcohort.privacy import Promise, unpredictable_normal
-from fedcohort.profiles.fc1 import fc1_profiles
+from fedcohort.profiles.fc1 import describe_layer, fc1_profiles
 from fedcohort.randomness import generator
 
 # Numbers of a private profile; a narrower layer is not projected.
@@ -84,11 +85,35 @@ def bounded_profiles(
     # In training mode a batch norm would mix samples, and the bound would not hold.
     model.eval()
     try:
-        features = _Features(_reference(model, x, layer))
+        inputs = _reference_inputs(x, samples)
+        _check_alone(model, inputs[:4], layer)
+        features = _Features(_centre(model, inputs, layer))
         means = fc1_profiles(model, x, samples, sizes, layer=layer, each=features)
     finally:
         model.train(training)
     return means.cpu().numpy()
+
+
+def _check_alone(model: nn.Module, x: Tensor, layer: str | None) -> None:
+    """Refuse a layer whose outputs on a sample depend on the others of its batch, `x` [n, ...].
+
+    There, replacing one sample would move the features of all, by more than the bound.
+    """
+    others = x.clone()
+    others[1:-1] = 0
+    rows = torch.arange(len(x), device=x.device)
+    # Batches of one size are computed alike, so that noise in low precision does not count.
+    one, other = (
+        fc1_profiles(model, batch, rows, torch.ones_like(rows), layer=layer).nan_to_num(0, 0, 0)
+        for batch in (x, others)
+    )
+    if (one - other)[[0, -1]].abs().max() > 1e-3 * one.abs().max():
+        raise InvalidModelError(
+            f"Profiles are read from the {describe_layer(model, layer)}, which depend on other"
+            " samples of a batch in evaluation too (BatchNorm without running statistics makes"
+            " them), so that nothing bounds what one sample changes: take another layer"
+            " (profile_layer, layer) or normalisation."
+        )
 
 
 class _Features:
@@ -114,16 +139,19 @@ class _Features:
         return torch.where(unit.isfinite().all(dim=1, keepdim=True), unit, 0.0)
 
 
-def _reference(model: nn.Module, x: Tensor, layer: str | None) -> Tensor:
-    """Return the layer's mean output on standard normal inputs; 0 if inputs are not numbers."""
+def _reference_inputs(x: Tensor, samples: Tensor) -> Tensor:
+    """Return standard normal inputs, or some of the samples if inputs are not numbers."""
+    if not x.is_floating_point():
+        return x[samples[torch.arange(_REFERENCE_INPUTS, device=x.device) % len(samples)]]
     shape = (_REFERENCE_INPUTS, *x.shape[1:])
-    if x.is_floating_point():
-        drawn = generator(0, "private profile centre").standard_normal(shape)
-        inputs = torch.from_numpy(drawn).to(x)
-    else:
-        inputs = torch.zeros(shape, dtype=x.dtype, device=x.device)
-    everything = torch.arange(_REFERENCE_INPUTS, device=x.device)
-    count = torch.tensor([_REFERENCE_INPUTS], device=x.device)
+    drawn = generator(0, "private profile centre").standard_normal(shape)
+    return torch.from_numpy(drawn).to(x)
+
+
+def _centre(model: nn.Module, inputs: Tensor, layer: str | None) -> Tensor:
+    """Return the layer's mean output on reference inputs, or 0 where these are samples."""
+    everything = torch.arange(len(inputs), device=inputs.device)
+    count = torch.tensor([len(inputs)], device=inputs.device)
     centre = fc1_profiles(model, inputs, everything, count, layer=layer)[0].double()
-    usable = x.is_floating_point() and bool(centre.isfinite().all())
+    usable = inputs.is_floating_point() and bool(centre.isfinite().all())
     return centre if usable else torch.zeros_like(centre)

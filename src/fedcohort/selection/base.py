@@ -11,10 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.errors import (
     CohortSizeError,
+    InvalidCohortError,
     InvalidInputError,
     InvalidProfilesError,
     MissingKnowledgeError,
     NoClientsAvailableError,
+    UnknownClientError,
 )
 from fedcohort.parameters import check_parameters
 from fedcohort.randomness import check_generator
@@ -28,7 +30,7 @@ _LARGEST_SIZE = 1e15
 
 
 class Need(enum.Enum):
-    """Something about a client that a selector may ask for; nothing else ever leaves a client.
+    """Something about a client that a selector may ask for; it is told nothing else of clients.
 
     Examples
     --------
@@ -57,6 +59,8 @@ class Cohort:
     work : float64 [m, 2], optional
         The easy and the hard task of each client, in passes over its data, from selectors that
         also decide how much a client does; None leaves that to the run.
+    sized : bool
+        Whether the weights are n_c / Σ n_c, so that an engine may go by sizes that it knows better.
 
     Examples
     --------
@@ -67,6 +71,7 @@ class Cohort:
     ids: Ids
     weights: Floats
     work: Floats | None = None
+    sized: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -88,7 +93,8 @@ class Outcome:
     updates : float32 [m, d], optional
         Local minus global parameters.
     durations : float64 [m], optional
-        Seconds each client took.
+        How long each client took, in seconds or, in simulations, in simulated time; NaN where
+        there is none.
     passes : float64 [m], optional
         Passes over its data that each client completed (0: dropped out).
     capacity : float64 [m], optional
@@ -304,7 +310,10 @@ class Selector(ABC):
         """
         check_generator(rng)
         rows = self._candidates(k, available)
-        return self._choose(k, rows, rng)
+        chosen = self._choose(k, rows, rng)
+        if problem := self._problem_of(chosen, k, rows):
+            raise InvalidCohortError(self.name, problem)
+        return chosen
 
     def observe(self, outcome: Outcome) -> None:
         """Hear what came of the last cohort; what the selector declares to need is remembered."""
@@ -326,15 +335,13 @@ class Selector(ABC):
                 self.tell(need, outcome.ids[known], values[known])
 
     @property
-    def needs_feedback(self) -> bool:
-        """Whether what came of one cohort can change the next."""
-        heard = {Need.LOSS, Need.UPDATE, Need.DURATION} & self.needs
-        return type(self).observe is not Selector.observe or bool(heard)
-
-    @property
     def asks(self) -> bool:
         """Whether it may have to ask clients something before it chooses."""
         return type(self).ask is not Selector.ask or self.asks_newcomers is not None
+
+    def work_of(self, ids: ArrayLike) -> Floats | None:  # noqa: ARG002
+        """Return the tasks [m, 2] of clients, as in `Cohort`; None leaves them to the run."""
+        return None
 
     # -- saving ----------------------------------------------------------------------------
 
@@ -371,10 +378,11 @@ class Selector(ABC):
 
     def _cohort(self, rows: Rows | Sequence[int], weights: ArrayLike | None = None) -> Cohort:
         """Make a cohort of `rows`; weights n_c / Σ n_c unless given."""
+        sized = weights is None
         if weights is None:
             sizes = self._roster["size"][rows]
             weights = sizes / sizes.sum()
-        return Cohort(self._roster.ids[rows], np.asarray(weights, np.float64))
+        return Cohort(self._roster.ids[rows], np.asarray(weights, np.float64), sized=sized)
 
     def _last_losses(self, rows: Rows) -> Floats:
         """Return the last known losses [m]; a client that told none counts as an average one."""
@@ -401,11 +409,39 @@ class Selector(ABC):
             )
         return rows
 
+    def _problem_of(self, cohort: Cohort, k: int, rows: Rows) -> str | None:
+        """Say what keeps a cohort chosen among `rows` from being trained."""
+        if not isinstance(cohort, Cohort):
+            return f"it returned {type(cohort).__name__}, not a Cohort"
+        ids, weights = cohort.ids, cohort.weights
+        for name, values, kind in (("ids", ids, "int64"), ("weights", weights, "float64")):
+            found = getattr(values, "dtype", type(values).__name__)
+            if found != kind:
+                return f"its {name} are {found}, not {kind}"
+            if values.shape != (k,):
+                return f"its {name} have shape {list(values.shape)}, not [{k}]"
+        try:
+            chosen = self._roster.rows(ids)
+        except UnknownClientError as error:
+            return str(error).rstrip(".")
+        # Candidates are sorted.
+        there = rows[np.minimum(np.searchsorted(rows, chosen), len(rows) - 1)] == chosen
+        if not there.all():
+            return f"client {ids[~there][0]} is not there to be chosen"
+        if not self.repeats and len(np.unique(ids)) < k:
+            return "a client stands there twice, and it does not declare repeats"
+        if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+            return f"its weights are {weights}, not numbers from 0 on of which one is above"
+        work = cohort.work
+        if work is not None and (np.shape(work) != (k, 2) or not np.min(work) > 0):
+            return f"its work is not two numbers above 0 for each of {k} clients"
+        return None
+
     def _checked(self, need: Need, ids: Ids, values: ArrayLike) -> NDArray[Any]:
         """Return `values` as an array [m, ...] of finite floats that fits the roster."""
         array = _as_numbers(values, f"The {need.value}")
         matrix = need in (Need.PROFILE, Need.UPDATE, Need.LABEL_COUNTS)
-        if array.ndim != 1 + matrix or len(array) != len(ids):
+        if array.ndim != 1 + matrix or len(array) != len(ids) or 0 in array.shape[1:]:
             shape = f"[{len(ids)}, …]" if matrix else f"[{len(ids)}]"
             raise InvalidProfilesError(
                 f"The {need.value} of {len(ids)} clients must have shape {shape}, not"

@@ -1,9 +1,10 @@
 """The coordinates in which `match` compares profiles: principal directions, whitened with a ridge.
 
-Along the principal directions of the profiles, with variances λ_1 ≥ λ_2 ≥ …, a client has the
+Along the principal directions of the profiles, with variances λ_0 ≥ λ_1 ≥ …, a client has the
 coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ): whitening where λ_j is well above the ridge ρ,
 and nothing where it is below, which is noise of small clients, or more than k clients could match:
-ρ = 3 λ_2k (3 λ_32 from k = 16 on).
+ρ = 3 λ_2k, or 3 λ_32 from k = 16 on. Where there are fewer directions it is 3 times the last λ,
+since whitening all of them would make all cohorts of a small federation equally near.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from fedcohort.selection.base import Floats
 # Directions that are kept at most, and clients that they are sought among at most.
 DIRECTIONS = 64
 _SAMPLED_CLIENTS = 20_000
-# The ridge, in units of the variance of direction 2k (of 32, for large cohorts).
+# The ridge, in units of λ_2k (of λ_32, for large cohorts).
 _RIDGE = 3.0
 # Coordinates whose squares can still be summed.
 _LARGEST = 1e100
@@ -85,9 +86,10 @@ class Basis:
         return np.clip(far, -_LARGEST, _LARGEST)
 
     def floor(self, k: int) -> float:
-        """Return λ_2k (λ_32 from k = 16 on), the variance that counts as noise; 0 if it is none."""
-        place = _floor_place(k)
-        return float(self.variances[place]) if place < len(self.variances) else 0.0
+        """Return the variance that counts as noise: λ_2k, λ_32, or the last one."""
+        if not len(self.variances):
+            return 0.0
+        return float(self.variances[min(2 * k, DIRECTIONS // 2, len(self.variances) - 1)])
 
     def scales(self, k: int) -> Floats:
         """Return √λ / (λ + ρ) for each direction."""
@@ -99,11 +101,5 @@ class Basis:
         A profile is a mean over n_c samples, so that of client c is this times n̄ / n_c. It is
         taken to be the ridge along every direction.
         """
-        place = min(_floor_place(k), len(self.variances) - 1)
         scales = self.scales(k) if whitened else np.ones(len(self.variances))
-        return float(_RIDGE * self.variances[place] * (scales @ scales)) if len(scales) else 0.0
-
-
-def _floor_place(k: int) -> int:
-    """Return the direction that is taken to hold nothing but noise."""
-    return min(2 * k, DIRECTIONS // 2)
+        return float(_RIDGE * self.floor(k) * (scales @ scales))

@@ -60,8 +60,10 @@ class Delta(Selector):
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
         self._roster.define(_PROBABILITY, 1.0)
-        chances = self._roster[_PROBABILITY][rows] / self._roster[_PROBABILITY][rows].sum()
-        chances = (1 - self.least) * chances + self.least / len(rows)
+        even = np.full(len(rows), 1 / len(rows))
+        known = self._roster[_PROBABILITY][rows]
+        chances = known / known.sum() if known.any() else even
+        chances = (1 - self.least) * chances + self.least * even
         drawn = rng.choice(len(rows), k, p=chances / chances.sum())
         sizes = self._roster["size"][rows]
         shares = sizes / sizes.sum()

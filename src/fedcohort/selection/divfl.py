@@ -7,8 +7,8 @@ Rule: g_c is the last known update of client c; everyone's is asked for once, th
 refresh theirs. The cohort Y should represent everyone: Σ_i min_{c∈Y} ‖g_i − g_c‖, over all
 clients i, is made small by stochastic greedy: k times, of a random sample of the clients not yet
 chosen, the one is added with which that sum is lowest. The sample has max(k, share · m) of the m
-available clients, as in the authors' code. Weights n_c / Σ n_c, or, as the paper derives them, the
-data that each chosen client represents.
+available clients, as in the authors' code, but rounded up. Weights n_c / Σ n_c, or, as the paper
+derives them, the data that each chosen client represents.
 """
 
 import dataclasses

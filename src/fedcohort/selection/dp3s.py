@@ -43,8 +43,9 @@ class DP3S(ProfileSelector):
     guard : {"off", "profiles", "updates"}
         Who is left out: nobody; clients whose profiles look forged; or also those whose training
         contradicts their profile.
-    outputs : int
-        Classes: the length of the output layer's bias; for the guard ``updates``.
+    outputs : int, optional
+        Length of the output layer's bias, for the guard ``updates``: that of the simulated model,
+        or 10.
     kernel : {"auto", "exact", "low-rank"}
         How S is represented; ``auto`` is exact up to 3000 clients.
     rank : int
@@ -88,11 +89,12 @@ class DP3S(ProfileSelector):
     # -- the kernel of a population that changes ---------------------------------------------
 
     def _process(self, k: int, rows: Rows) -> KDPP:
-        """Return the k-DPP over `rows`, decomposed again only if they have changed."""
-        if self._kdpp is None or not np.array_equal(rows, self._rows):
-            exact = self.kernel == "exact" or (
-                self.kernel == "auto" and len(self._roster) <= LARGEST_EXACT
-            )
+        """Return the k-DPP over `rows`, decomposed again if they changed, or k is too large."""
+        exact = self.kernel == "exact" or (
+            self.kernel == "auto" and len(self._roster) <= LARGEST_EXACT
+        )
+        enough = exact or 2 * k <= self._landmark_count
+        if self._kdpp is None or not enough or not np.array_equal(rows, self._rows):
             self._kdpp = self._exact(k, rows) if exact else self._low_rank(k, rows)
             self._rows = rows
         elif self._kdpp.k != k:
@@ -100,16 +102,18 @@ class DP3S(ProfileSelector):
         return self._kdpp
 
     def _exact(self, k: int, rows: Rows) -> KDPP:
-        everyone = self._population(rows)
+        everyone = self._population()
         profiles = self._roster[Need.PROFILE.value]
         if everyone is not None:
+            # Where too few are trusted, others can be drawn as well.
+            everyone = np.union1d(everyone, rows)
             profiles, rows = profiles[everyone], np.searchsorted(everyone, rows)
         return KDPP.from_profiles(
             profiles, k, available=None if len(rows) == len(profiles) else rows
         )
 
     def _low_rank(self, k: int, rows: Rows) -> KDPP:
-        everyone = self._population(rows)
+        everyone = self._population()
         landmarks = self._fitted_landmarks(k, everyone)
         features = self._roster[_FEATURES]
         if self._gram is None:

@@ -107,7 +107,7 @@ class FedCor(RoundSelector):
         self._define()
         losses = self._roster[Need.LOSS.value][rows]
         lately = self._roster[_HEARD][rows] == self._round
-        if self._round > 0 and lately.any():
+        if self._is_sample(self._round) and lately.any():
             changes = losses - self._roster[_BEFORE][rows]
             self._record(rows[lately], changes[lately])
         self._roster.put(_BEFORE, rows, losses)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.parameters import Interval, OneOf, parameter
-from fedcohort.selection.base import Cohort, Need, Outcome, Selector
+from fedcohort.selection.base import Cohort, Floats, Need, Outcome, Selector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Ids, Rows
 
@@ -82,10 +82,14 @@ class FedSAE(Selector):
         # The k largest of value + Gumbel noise are a draw without replacement from softmax(value).
         chosen = rows[np.argsort(-(value + rng.gumbel(size=len(rows))), kind="stable")[:k]]
         cohort = self._cohort(chosen)
+        return dataclasses.replace(cohort, work=self.work_of(cohort.ids))
+
+    def work_of(self, ids: ArrayLike) -> Floats | None:
+        """Return the easy and the hard task [m, 2] of clients `ids` [m], with `workload`."""
         if self.workload is None:
-            return cohort
+            return None
         self._define_tasks()
-        return dataclasses.replace(cohort, work=self._roster["tasks"][chosen].copy())
+        return self._roster["tasks"][self._roster.rows(np.asarray(ids))]
 
     def observe(self, outcome: Outcome) -> None:
         """Remember whom to ask for a loss and, with `workload`, set the participants' tasks."""

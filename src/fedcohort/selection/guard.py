@@ -25,12 +25,13 @@ import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.dpp.kernels import Frame, distances, row_blocks
-from fedcohort.parameters import Interval, OneOf, parameter
+from fedcohort.parameters import OneOf, parameter
 from fedcohort.randomness import generator
-from fedcohort.selection.base import Bools, Floats, Need, Selector
+from fedcohort.selection.base import Bools, Floats, Need
+from fedcohort.selection.output_bias import OutputBiasSelector
 from fedcohort.selection.roster import Rows
 
-# On clean federations of three data sets and nine kinds of skew no profile was farther out than
+# On clean federations of three data sets and eight kinds of skew no profile was farther out than
 # 3.3 median distances, and no two nearer than half of what is usual (docs/hardening.md).
 FAR = 4.0
 NEAR = 1 / 3
@@ -47,7 +48,7 @@ _DIRECTION, _HEARD = "direction", "heard"
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
-class ProfileSelector(Selector):
+class ProfileSelector(OutputBiasSelector):
     """A selector that looks at profiles and can leave out those that look forged.
 
     Parameters
@@ -56,12 +57,11 @@ class ProfileSelector(Selector):
         Who is left out: nobody, as papers have it; extreme profiles and copies; or, with updates,
         also clients whose training contradicts their profile. Clients left out are candidates
         again only where the others are too few.
-    outputs : int
-        Classes: the length of the output layer's bias, which ends an update; for ``updates``.
+    outputs : int, optional
+        Length of the output layer's bias, for ``updates``: that of the simulated model, or 10.
     """
 
     guard: str = parameter("off", OneOf("off", "profiles", "updates"))
-    outputs: int = parameter(10, Interval(1, integral=True))
 
     needs = frozenset({Need.PROFILE})
 
@@ -84,20 +84,14 @@ class ProfileSelector(Selector):
         )
         return {int(c): str(r) for c, r in zip(self.clients, reasons, strict=True) if r}
 
-    def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
-        """Hear profiles or updates; of these, only the direction of the output layer's bias."""
-        if need is Need.UPDATE and need in self.needs and np.ndim(values) == 2:
-            values = np.asarray(values)[:, -self.outputs :]
-        super().tell(need, ids, values)
-
     # -- for subclasses --------------------------------------------------------------------
 
-    def _population(self, rows: Rows) -> Rows | None:
-        """Return whom a choice among `rows` is measured against; None is everyone."""
+    def _population(self) -> Rows | None:
+        """Return whom choices are measured against, even where others fill up; None is everyone."""
         if self.guard == "off":
             return None
         trusted = self._trusted()
-        return None if trusted.all() or not trusted[rows].all() else np.flatnonzero(trusted)
+        return None if trusted.all() or not trusted.any() else np.flatnonzero(trusted)
 
     def _candidates(self, k: int, available: ArrayLike | None) -> Rows:
         rows = super()._candidates(k, available)

@@ -15,8 +15,8 @@ client with probability proportional to n_c; nobody twice. But where the entropi
 `fallback` or more, clients are drawn by clustered sampling (Algorithm 2 of Fraboni et al. 2021)
 over the same distances. Models are averaged plainly.
 
-T is half of the root mean square of all known Δb unless given: the authors' 0.001 and 0.0015 are
-0.45 and 0.67 of that of their signal, and at another learning rate they say nothing.
+T is half of the root mean square of the candidates' Δb unless given: the authors' 0.001 and 0.0015
+are 0.45 and 0.67 of that of their signal, and at another learning rate they say nothing.
 
 The update is the model's parameters flattened in module order, so the output layer's bias is its
 last `outputs` numbers; only these are kept. `fallback` is in the authors' code alone, which also
@@ -37,6 +37,7 @@ from fedcohort.parameters import Interval, OneOf, Optional, parameter
 from fedcohort.selection.base import Cohort, Floats, Need
 from fedcohort.selection.clustered import sampling_distributions
 from fedcohort.selection.counting import RoundSelector
+from fedcohort.selection.output_bias import OutputBiasSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 from fedcohort.selection.ward import cut
@@ -49,15 +50,16 @@ _TRIED = "tried"
 
 @register("hics")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class HiCS(RoundSelector):
+class HiCS(RoundSelector, OutputBiasSelector):
     """Prefer clusters of clients whose labels seem evenly spread, less so as training proceeds.
 
     Parameters
     ----------
-    outputs : int
-        Classes: the length of the output layer's bias, which ends the update.
+    outputs : int, optional
+        Length of the output layer's bias, which ends the update: that of the simulated model, or
+        10.
     temperature : float, optional
-        T; half of the root mean square of the known Δb if None, whatever the learning rate.
+        T; half of the root mean square of Δb if None, whatever the learning rate.
     entropy_weight : float
         λ, how much a difference in entropy counts compared with an angle.
     clusters : int, optional
@@ -78,7 +80,6 @@ class HiCS(RoundSelector):
     10
     """
 
-    outputs: int = parameter(10, Interval(1, integral=True))
     temperature: float | None = parameter(None, Optional(Interval(0, closed="neither")))
     entropy_weight: float = parameter(10.0, Interval(0))
     clusters: int | None = parameter(None, Optional(Interval(1, integral=True)))
@@ -94,12 +95,10 @@ class HiCS(RoundSelector):
 
     def tell(self, need: Need, ids: ArrayLike, values: ArrayLike) -> None:
         """Hear updates, of which only the output layer's bias is kept."""
-        if need is Need.UPDATE and np.ndim(values) == 2:
-            values = np.asarray(values)[:, -self.outputs :]
-            if self.freeze and Need.UPDATE.value in self._roster:
-                rows = self._roster.rows(np.asarray(ids))
-                unheard = np.isnan(self._roster[Need.UPDATE.value][rows, 0])
-                ids, values = np.asarray(ids)[unheard], values[unheard]
+        if need is Need.UPDATE and self.freeze and Need.UPDATE.value in self._roster:
+            rows = self._roster.rows(np.asarray(ids))
+            unheard = np.isnan(self._roster[Need.UPDATE.value][rows, 0])
+            ids, values = np.asarray(ids)[unheard], np.asarray(values)[unheard]
         super().tell(need, ids, values)
 
     def _choose(self, k: int, rows: Rows, rng: np.random.Generator) -> Cohort:
@@ -157,7 +156,7 @@ class HiCS(RoundSelector):
     def _biases(self, rows: Rows) -> Floats:
         """Return Δb [m, outputs]; the average one where none is known."""
         if Need.UPDATE.value not in self._roster:
-            return np.zeros((len(rows), self.outputs))
+            return np.zeros((len(rows), 1))
         biases: Floats = self._roster[Need.UPDATE.value][rows].astype(np.float64)
         unknown = np.isnan(biases[:, 0])
         if unknown.any():

@@ -5,14 +5,14 @@ data that a cohort Y trains on have the profile f̄_Y = Σ_{c∈Y} n_c f_c / Σ_
 the cohort's mixture to be the population's; without seeing a label, ask that f̄_Y be f̄. (A DPP
 asks that clients differ, which is not the same: two classes per client defeat it.)
 
-Rule: along the principal directions of the profiles, with variances λ_1 ≥ λ_2 ≥ …, a client has the
+Rule: along the principal directions of the profiles, with variances λ_0 ≥ λ_1 ≥ …, a client has the
 coordinates z_j = (f_c − f̄)_j · √λ_j / (λ_j + ρ). That is whitening where λ_j is well above the
 ridge ρ and leaves out what lies below it, which is noise of small clients, or more than k clients
-could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on). Start from a uniform random cohort; visit its
-places in random order and put into each the candidate that brings ‖Σ n_c z_c / Σ n_c‖ lowest, both
-over the cohort, until no single exchange helps noticeably. Weights near n_c / Σ n_c that bring
-the mean profile closer still. Whoever has had much more than its share of all weights so far is
-not a candidate, so that every sample has the same say in the long run.
+could match: ρ = 3 λ_2k (3 λ_32 from k = 16 on; 3 times the last λ if there are fewer). Start from a
+uniform random cohort; visit its places in random order and put into each the candidate that brings
+‖Σ n_c z_c / Σ n_c‖ lowest, both over the cohort, until no single exchange helps noticeably. Weights
+near n_c / Σ n_c that bring the mean profile closer still. Whoever has had much more than its share
+of all weights so far is not a candidate, so that every sample has the same say in the long run.
 """
 
 import dataclasses
@@ -60,8 +60,9 @@ class Match(ProfileSelector):
     guard : {"off", "profiles", "updates"}
         Who is left out: nobody; clients whose profiles look forged; or also those whose training
         contradicts their profile.
-    outputs : int
-        Classes: the length of the output layer's bias; for the guard ``updates``.
+    outputs : int, optional
+        Length of the output layer's bias, for the guard ``updates``: that of the simulated model,
+        or 10.
     evenness : {"samples", "clients", "strict", "free"}
         How evenly the data are used. ``samples``: every sample should have had the same say, so a
         client's due is its share of the data, and what it has had the sum of its weights; nobody
@@ -120,7 +121,9 @@ class Match(ProfileSelector):
         given = k * shares if self.evenness == "samples" else np.ones(k)
         self._roster.put(_LAST, chosen, given)
         self._roster.put(_HAD, chosen, self._roster[_HAD][chosen] + given)
-        return self._cohort(chosen, shares)
+        if self.evenness != "strict" and len(rows) < len(self._roster):
+            self._keep_level(k, rows)
+        return self._cohort(chosen, None if self.weights == "size" else shares)
 
     def _claims(self, rows: Rows) -> Floats:
         """Return what the dues [m] of clients are in proportion to."""
@@ -129,13 +132,23 @@ class Match(ProfileSelector):
     def _not_ahead(self, k: int, rows: Rows, rate: float) -> Rows:
         """Return those of `rows`, at least k, that are not far ahead of their due.
 
-        `rate` is what those who are there now have had for each unit of their claims, so that
-        clients that are away neither wait for the others nor hold them back.
+        `rate` is what those who are there now have had for each unit of their claims.
         """
         due = rate * self._claims(rows)
         ahead = self._roster[_HAD][rows] - due - _LEAD * np.sqrt(due)
         level: NDArray[np.bool_] = ahead <= max(0.0, np.partition(ahead, k - 1)[k - 1])
         return rows[level]
+
+    def _keep_level(self, k: int, rows: Rows) -> None:
+        """Let those who are away have what those in `rows` have on average in this round.
+
+        So they neither hold the others back nor, once they are there again, fill whole cohorts.
+        """
+        there = np.zeros(len(self._roster), bool)
+        there[rows] = True
+        away = np.flatnonzero(~there)
+        had = k * self._claims(away) / self._claims(rows).sum()
+        self._roster.put(_HAD, away, self._roster[_HAD][away] + had)
 
     def observe(self, outcome: Outcome) -> None:
         """Take back what clients had that did not train; in weights, the others share it."""
@@ -158,7 +171,7 @@ class Match(ProfileSelector):
 
     def _coordinates(self, rows: Rows, k: int) -> Floats:
         """Return the coordinates z [m, r] of some clients; f̄ is the mean of all clients."""
-        everyone = self._population(rows)
+        everyone = self._population()
         basis = self._fitted_basis(everyone)
         projected, sizes = self._roster[_PROJECTED], self._roster["size"]
         if self._mean is None:
@@ -192,11 +205,13 @@ class Match(ProfileSelector):
     def _joined(self, rows: Rows) -> None:
         super()._joined(rows)
         self._project(rows)
-        if _HAD in self._roster and self.evenness != "strict":
+        before = np.arange(len(self._roster) - len(rows))
+        if _HAD in self._roster and len(before):
             # Newcomers are owed nothing for the rounds before they came.
-            before = np.arange(len(self._roster) - len(rows))
-            claims = self._claims(before).sum() or 1.0
-            rate = self._roster[_HAD][before].sum() / claims
+            had = self._roster[_HAD][before]
+            rate = (
+                had.min() if self.evenness == "strict" else had.sum() / self._claims(before).sum()
+            )
             self._roster.put(_HAD, rows, rate * self._claims(rows))
 
     def _told(self, need: Need, rows: Rows) -> None:

@@ -51,6 +51,12 @@ class PowerOfChoice(Selector):
 
     needs = frozenset({Need.LOSS})
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant != "rpow-d":
+            # Losses seen in training do not compare with those of the current model.
+            self.reported_loss = None  # type: ignore[misc]
+
     def ask(
         self, k: int, available: ArrayLike | None = None, *, rng: np.random.Generator
     ) -> Mapping[Need, Ids]:

@@ -4,8 +4,8 @@ A. M. Abdelmoniem, A. N. Sahu, M. Canini, S. A. Fahmy: REFL: Resource-Efficient 
 EuroSys 2023, intelligent participant selection.
 
 Rule: of the available clients those come first that are least likely to be available in the next
-round, ties at random; who was chosen in one of the last `hold_off` − 1 rounds comes after all
-others, unless it dropped out. Weights n_c / Σ n_c.
+round, ties at random; who took part in one of the last `hold_off` − 1 rounds comes after all
+others. Weights n_c / Σ n_c.
 
 In the paper each client foretells its own availability and sends the server a probability. Here the
 server learns it from whom it saw in each round, with nothing asked. a_c is how often client c, when
@@ -28,7 +28,9 @@ from fedcohort.selection.counting import RoundSelector
 from fedcohort.selection.registry import register
 from fedcohort.selection.roster import Rows
 
-_THERE, _LAST = "there", "last_chosen"
+_THERE = "there"
+# The round in which each took part last, and the one before it was chosen.
+_LAST, _BEFORE = "last", "before_that"
 _SEEN, _ROUNDS = "seen", "rounds"
 _STAYED, _LEFT = "stayed", "left"
 
@@ -64,14 +66,15 @@ class REFL(RoundSelector):
         order = rng.permutation(len(rows))
         best = np.lexsort((self._predicted(rows)[order], resting[order]))[:k]
         chosen = rows[order[best]]
+        self._roster.put(_BEFORE, chosen, self._roster[_LAST][chosen])
         self._roster.put(_LAST, chosen, np.full(k, float(self._round)))
         return self._cohort(chosen)
 
     def observe(self, outcome: Outcome) -> None:
-        """Let clients that were chosen but did not train be chosen again."""
+        """Let clients that were chosen but did not train be chosen as if they had not been."""
         self._define()
         rows = self._roster.rows(outcome.ids[~outcome.trained])
-        self._roster.put(_LAST, rows, np.full(len(rows), -np.inf))
+        self._roster.put(_LAST, rows, self._roster[_BEFORE][rows])
 
     def _see(self, rows: Rows) -> None:
         """Remember that `rows`, and nobody else, are there in this round."""
@@ -99,7 +102,8 @@ class REFL(RoundSelector):
         return predicted
 
     def _define(self) -> None:
-        self._roster.define(_LAST, -np.inf)
+        for name in (_LAST, _BEFORE):
+            self._roster.define(name, -np.inf)
         for name in (_THERE, _STAYED, _LEFT):
             self._roster.define(name, 0.0)
         for name in (_SEEN, _ROUNDS):

@@ -111,6 +111,8 @@ def make_selector(spec: str, /, **parameters: Any) -> Selector:
     >>> make_selector("match:guard=profiles", evenness="free").guard
     'profiles'
     """
+    if not isinstance(spec, str):
+        raise InvalidInputError(f"A selector is named by a text, such as 'match', not {spec!r}.")
     if (wrapped := parse_wrapped(spec)) is not None:
         return _make_wrapped(*wrapped, parameters)
     name, written = parse_spec(spec)
@@ -177,6 +179,17 @@ def _checked(found: Any, what: str) -> type[Selector]:
     return found
 
 
+def register_class(kind: type[Selector]) -> None:
+    """Register a class under its own name, unless another class has it."""
+    there = _registered.setdefault(kind.name, kind)
+    if (there.__module__, there.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InvalidInputError(
+            f"A selector {kind.name!r} exists already ({there.__module__}): give the class"
+            f" {kind.__qualname__} another name."
+        )
+    _registered[kind.name] = kind
+
+
 @functools.singledispatch
 def spec_of(selector: Selector | type[Selector]) -> str:
     """Return the spec that makes selectors like this one.
@@ -197,13 +210,7 @@ def spec_of(selector: Selector | type[Selector]) -> str:
             f"Selector class {kind.__qualname__} cannot do without {', '.join(missing)}: give an"
             " object that has them."
         )
-    there = _registered.setdefault(kind.name, kind)
-    if (there.__module__, there.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise InvalidInputError(
-            f"A selector {kind.name!r} exists already ({there.__module__}): give the class"
-            f" {kind.__qualname__} another name."
-        )
-    _registered[kind.name] = kind
+    register_class(kind)
     if isinstance(selector, type):
         return kind.name
     values = ((field, getattr(selector, field.name)) for field in parameters)

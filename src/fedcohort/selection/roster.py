@@ -89,6 +89,8 @@ class Roster:
         for name in self._columns:
             column = self._own(name)
             column[holes] = column[movers]
+            # Whoever joins next takes these rows, and nothing of who had them.
+            column[left : self._length] = self._fills.get(name, 0)
         self._length = left
         self._order = None
 

@@ -35,8 +35,9 @@ class Ward(ProfileSelector):
     guard : {"off", "profiles", "updates"}
         Who is left out: nobody; clients whose profiles look forged; or also those whose training
         contradicts their profile.
-    outputs : int
-        Classes: the length of the output layer's bias; for the guard ``updates``.
+    outputs : int, optional
+        Length of the output layer's bias, for the guard ``updates``: that of the simulated model,
+        or 10.
 
     Examples
     --------

@@ -85,6 +85,7 @@ class Wrapper(Selector):
         self.repeats = self.inner.repeats  # type: ignore[misc]
         self.reported_loss = self.inner.reported_loss  # type: ignore[misc]
         self.revision = self.inner.revision  # type: ignore[misc]
+        self.forgets_updates = self.inner.forgets_updates  # type: ignore[misc]
 
     def _meant(self, ids: Ids) -> Bools:
         """Tell which clients `who` means [m]."""
@@ -129,14 +130,13 @@ class Wrapper(Selector):
         return self.inner.innermost
 
     @property
-    def needs_feedback(self) -> bool:
-        """Whether what came of one cohort can change the next."""
-        return self.inner.needs_feedback
-
-    @property
     def asks(self) -> bool:
         """Whether it may have to ask clients something before it chooses."""
         return self.inner.asks
+
+    def work_of(self, ids: ArrayLike) -> Floats | None:
+        """Return the tasks of clients, as the selector inside gives them."""
+        return self.inner.work_of(ids)
 
     def fit(self, *given: Any, **named: Any) -> "Wrapper":
         """Start afresh with clients 0..C-1, as the selector inside does."""
@@ -265,10 +265,9 @@ class Always(Wrapper):
         own = np.array([size[client] for client in first.tolist()])
         rest = sum(size[client] for client in others.ids.tolist())
         total = own.sum() + rest
-        return Cohort(
-            np.concatenate([first, others.ids]),
-            np.concatenate([own / total, others.weights * (rest / total)]),
-        )
+        ids = np.concatenate([first, others.ids])
+        weights = np.concatenate([own / total, others.weights * (rest / total)])
+        return Cohort(ids, weights, self.work_of(ids), others.sized)
 
 
 def _made(selector: str | Selector) -> Selector:
