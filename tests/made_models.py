@@ -1,10 +1,39 @@
+# ruff: noqa: ARG005
 """Models as runs have them, without a run."""
 
 import numpy as np
+from torch import nn
 
 from fedcohort.federation import Dataset
 from fedcohort.training.models import build_model
 from fedcohort.training.task import make_task
+
+_RNG = np.random.default_rng(0)
+IMAGES = Dataset(
+    "images",
+    _RNG.integers(0, 255, (20, 1, 8, 8)).astype(np.uint8),
+    _RNG.integers(0, 3, 20),
+    np.zeros((0, 1, 8, 8), np.uint8),
+    np.zeros(0, np.int64),
+    classes=3,
+)
+
+
+def module(forward=lambda self, x: self.fc(x.flatten(1)), prepare=lambda self: None):
+    """Return a factory of a module with one layer and such a forward pass."""
+
+    class Given(nn.Module):
+        def __init__(self, shape, classes):
+            super().__init__()
+            self.fc = nn.Linear(int(np.prod(shape)), classes)
+            prepare(self)
+
+    Given.forward = forward
+    return Given
+
+
+def own(x):
+    return x.flatten(1)
 
 
 def made(model, shape, classes, seed=0):

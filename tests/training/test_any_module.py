@@ -180,6 +180,27 @@ def test_running_statistics_follow_the_clients_batches():
     assert not torch.equal(found, given.stacked["norm.running_mean"][given.jobs.model])
 
 
+class Remembering(nn.Module):
+    """A table that is computed when it is first needed, be it in evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.table = nn.Linear(192, 10), None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.linspace(0, 1, 10) * 2
+        return self.out(x.flatten(1)) * self.table
+
+
+def test_what_evaluation_left_in_a_model_does_not_keep_it_from_training():
+    given = problem(Remembering)
+    evaluate_per_client(given.model, given.stacked, given.data, given.task)
+    found, expected = train_per_client(given), train_sequential(given)
+    for name, values in expected.parameters.items():
+        assert torch.allclose(found.parameters[name], values, rtol=0, atol=1e-5)
+
+
 def test_scores_are_those_of_scikit_learn():
     from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 

@@ -3,7 +3,7 @@ import torch
 from made_models import made
 from torch import nn
 
-from fedcohort.errors import InvalidModelError, UnknownNameError
+from fedcohort.errors import InvalidModelError, InvalidParameterError, UnknownNameError
 from fedcohort.training import INITIALISATIONS
 from fedcohort.training.architectures.lstm import CharLSTM
 from fedcohort.training.initialisation import initialise
@@ -99,3 +99,19 @@ def test_initialisations_have_their_variance(scheme):
 def test_an_unknown_initialisation_is_named():
     with pytest.raises(UnknownNameError, match="xavier-normal"):
         initialise(nn.Linear(2, 2), "xavier-normall", 0)
+
+
+def test_an_initialisation_reaches_weights_that_are_computed():
+    plain = nn.Linear(6, 3)
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))
+    for layer in (plain, normed):
+        initialise(layer, "xavier-normal", 1)
+    torch.testing.assert_close(normed.weight, plain.weight)
+
+
+def test_an_initialisation_that_reaches_no_weight_is_refused():
+    orthogonal = nn.utils.parametrizations.orthogonal(nn.Linear(6, 3))
+    with pytest.raises(InvalidParameterError, match=r"does not reach .* leave it out"):
+        initialise(orthogonal, "xavier-normal", 1)
+    with pytest.raises(InvalidParameterError, match=r"no linear .* leave it out"):
+        initialise(nn.LSTM(6, 3), "xavier-normal", 1)

@@ -1,39 +1,20 @@
 # ruff: noqa: ARG005
 """Models that cannot be trained right are refused in one sentence, before anything is made."""
 
+import random
+import threading
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from made_models import IMAGES, module, own
 from torch import nn
 
 from fedcohort.errors import InvalidInputError
 from fedcohort.federation import Dataset
 from fedcohort.training.models import build_model
 from fedcohort.training.task import make_task
-
-RNG = np.random.default_rng(0)
-IMAGES = Dataset(
-    "images",
-    RNG.integers(0, 255, (20, 1, 8, 8)).astype(np.uint8),
-    RNG.integers(0, 3, 20),
-    np.zeros((0, 1, 8, 8), np.uint8),
-    np.zeros(0, np.int64),
-    classes=3,
-)
-
-
-def module(forward=lambda self, x: self.fc(x.flatten(1)), prepare=lambda self: None):
-    """Return a factory of a module with one layer and such a forward pass."""
-
-    class Given(nn.Module):
-        def __init__(self, shape, classes):
-            super().__init__()
-            self.fc = nn.Linear(int(np.prod(shape)), classes)
-            prepare(self)
-
-    Given.forward = forward
-    return Given
 
 
 def add(**parts):
@@ -44,8 +25,55 @@ def add(**parts):
     return prepare
 
 
-def own(x):
-    return x.flatten(1)
+def _count(model):
+    model.calls += 1
+    return model.calls
+
+
+def changing(self, x):
+    x /= 2
+    return self.fc(own(x))
+
+
+def counting(self, x):
+    self.batches = getattr(self, "batches", 0) + self.training
+    return self.fc(own(x)) / (1 + self.batches)
+
+
+def keeping(self, x):
+    outputs = self.fc(own(x)) + getattr(self, "kept", 0)
+    self.kept = outputs.detach().mean(0)
+    return outputs
+
+
+def centring(self, x):
+    if not hasattr(self, "middle"):
+        self.middle = own(x).mean(0)
+    return self.fc(own(x) - self.middle)
+
+
+def buffer():
+    return nn.Buffer(torch.zeros(64))
+
+
+def remembering(self, x):
+    if not self.seen:
+        self.mean.copy_(own(x).mean(0))
+        self.seen.fill_(True)
+    return self.fc(own(x) - self.mean)
+
+
+def steep(self, x):
+    x = own(x).requires_grad_()
+    outputs = self.fc(x)
+    (slope,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+    return outputs + slope.sum()
+
+
+def changed(outputs, targets):
+    losses = F.cross_entropy(outputs, targets, reduction="none")
+    targets += 1
+    return losses
 
 
 WRONG = {
@@ -81,6 +109,53 @@ WRONG = {
         ),
         "attention",
     ),
+    "dropout in evaluation": (module(lambda s, x: s.fc(F.dropout(own(x)))), "self.training"),
+    "bernoulli, as a method": (
+        module(lambda s, x: s.fc(own(x).sigmoid().bernoulli())),
+        "by bernoulli,",
+    ),
+    "exponential": (module(lambda s, x: s.fc(own(x).clone().exponential_())), "exponential_"),
+    "poisson": (module(lambda s, x: s.fc(torch.poisson(own(x).abs()))), "poisson"),
+    "chance inside a pool": (
+        module(lambda s, x: s.fc(F.fractional_max_pool2d(F.pad(x, (4, 4, 4, 4)), 2, 8).flatten(1))),
+        "PyTorch's global generator",
+    ),
+    "geometric": (
+        module(lambda s, x: s.fc(own(x).clone().geometric_(0.5))),
+        "PyTorch's global generator",
+    ),
+    "NumPy's chance": (
+        module(lambda s, x: s.fc(own(x) * float(np.random.rand()))),  # noqa: NPY002
+        "NumPy's global generator",
+    ),
+    "Python's chance": (module(lambda s, x: s.fc(own(x) * random.random())), "Python's random"),
+    "a generator of its own": (
+        module(
+            lambda s, x: s.fc(own(x) * float(s.own.random())),
+            add(own=lambda: np.random.default_rng(0)),
+        ),
+        "the same numbers come again",
+    ),
+    "a count of steps": (
+        module(
+            lambda s, x: s.fc(own(x)) * s.steps.add_(1),
+            lambda s: s.register_buffer("steps", torch.zeros((), dtype=torch.long)),
+        ),
+        "buffer 'steps' changes",
+    ),
+    "a state in an attribute": (
+        module(lambda s, x: _count(s) * s.fc(own(x)), add(calls=lambda: 0)),
+        "the same numbers come again",
+    ),
+    "a lock": (module(prepare=add(lock=threading.Lock)), "cannot be copied"),
+    "a computed tensor": (
+        module(prepare=lambda s: setattr(s, "scale", s.fc.weight.abs().mean())),
+        "cannot be copied",
+    ),
+    "a buffer in bfloat16": (
+        module(prepare=lambda s: s.register_buffer("b", torch.zeros(2, dtype=torch.bfloat16))),
+        "'b' is bfloat16",
+    ),
     "an LSTM with dropout": (
         module(prepare=add(lstm=lambda: nn.LSTM(8, 8, num_layers=2, dropout=0.5))),
         "dropout inside",
@@ -96,6 +171,31 @@ WRONG = {
         module(prepare=add(w=lambda: nn.Parameter(torch.zeros(2, dtype=torch.complex64)))),
         "complex64",
     ),
+    "a hook of a parameter": (
+        module(prepare=lambda s: s.fc.weight.register_hook(lambda gradient: 2 * gradient)),
+        "'fc.weight' has a hook",
+    ),
+    "a hook after a gradient": (
+        module(prepare=lambda s: s.fc.bias.register_post_accumulate_grad_hook(lambda p: None)),
+        "'fc.bias' has a hook",
+    ),
+    "inputs changed in place": (module(changing), "write x = x / 2 for x /= 2"),
+    "inputs changed in training": (
+        module(lambda s, x: s.fc(F.relu(x, inplace=s.training).flatten(1))),
+        "changes its inputs in place",
+    ),
+    "inputs changed behind PyTorch's back": (
+        module(lambda s, x: s.fc(own(x.data.mul_(2)))),
+        "changes its inputs in place",
+    ),
+    "a count of batches": (module(counting), "in float buffers"),
+    "outputs kept": (module(keeping), "in float buffers"),
+    "an attribute of the first batch": (module(centring), "register it as a float buffer"),
+    "a first batch that is kept": (
+        module(remembering, add(seen=lambda: nn.Buffer(torch.tensor(False)), mean=buffer)),
+        "in float buffers",
+    ),
+    "gradients of its own": (module(steep), "forward pass fails"),
     "on no device": (module(prepare=lambda s: s.to("meta")), "meta"),
     "an assertion": (module(lambda s, x: [][1]), "IndexError"),
     "wants tokens": ("char-lstm", "tokens"),
@@ -131,8 +231,35 @@ def test_there_are_forty_of_them():
         (lambda outputs, targets: outputs.sum(), "one loss per sample"),
         (lambda outputs, targets: outputs.detach().sum(1), "no gradient"),
         (lambda outputs, targets: outputs[:, 99], "IndexError"),
+        (lambda outputs, targets: F.dropout(outputs).sum(1), "its loss draws dropout"),
+        (lambda outputs, targets: outputs.sum(1) + torch.rand(4), "by rand,"),
+        (lambda outputs, targets: outputs.sum(1) * random.random(), "Python's random"),
+        (
+            lambda outputs, targets: torch.autograd.grad(outputs.sum(), outputs)[0].sum(1),
+            "fails in evaluation",
+        ),
+        (changed, "changes the targets in place"),
     ],
 )
 def test_a_loss_that_cannot_be_descended_along_is_refused(loss, words):
     with pytest.raises(InvalidInputError, match=words):
         build_model("mlp", IMAGES, make_task("classification", 3, loss), 0)
+
+
+def test_targets_at_every_place_need_a_model_that_answers_there():
+    tokens = np.random.default_rng(0).integers(0, 6, (20, 8))
+    x, y, task = tokens[:, :-1], tokens[:, 1:], make_task("next-token", 6)
+
+    def build(model, y):
+        data = Dataset("text", x, y, x[:0], y[:0], classes=6, task="next-token", inputs="tokens")
+        return build_model(model, data, task, 0)
+
+    with pytest.raises(InvalidInputError, match=r"\[4, 7, 6\]: .* at every place, or, as"):
+        build("auto", y)
+    build(
+        lambda shape, classes, vocabulary: nn.Sequential(
+            nn.Embedding(vocabulary, 8), nn.Linear(8, classes)
+        ),
+        y,
+    )
+    build("auto", y[:, -1])

@@ -4,7 +4,10 @@ Every number is a hash of (key, place), which all devices compute alike, for one
 at once: what a client draws does not depend on what is trained beside it.
 """
 
+import functools
+import math
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -34,7 +37,17 @@ def uniform(key: Tensor, purpose: int, shape: tuple[int, ...]) -> Tensor:
     return ((bits >> 40) & ((1 << 24) - 1)).float() * 2.0**-24
 
 
-_DROPOUTS: dict[Any, int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 1, F.dropout3d: 1}
+# Values by themselves (0), or whole channels at once (1).
+_DROPOUTS: dict[Any, int] = {
+    F.dropout: 0,
+    F.dropout1d: 1,
+    F.dropout2d: 1,
+    F.dropout3d: 1,
+    torch.dropout: 0,
+    torch.dropout_: 0,
+    torch.feature_dropout: 1,
+    torch.feature_dropout_: 1,
+}
 
 _REFUSED: dict[Any, str] = {
     F.alpha_dropout: "alpha_dropout",
@@ -44,13 +57,16 @@ _REFUSED: dict[Any, str] = {
     torch.bernoulli: "bernoulli",
     torch.multinomial: "multinomial",
     torch.normal: "normal",
+    torch.poisson: "poisson",
     torch.rand: "rand",
     torch.rand_like: "rand_like",
     torch.randint: "randint",
     torch.randn: "randn",
     torch.randn_like: "randn_like",
     torch.randperm: "randperm",
+    Tensor.bernoulli: "bernoulli",
     Tensor.bernoulli_: "bernoulli_",
+    Tensor.exponential_: "exponential_",
     Tensor.normal_: "normal_",
     Tensor.uniform_: "uniform_",
 }
@@ -69,32 +85,113 @@ class KeyedDropout(TorchFunctionMode):
         """Replace dropout and let everything else through."""
         kwargs = kwargs or {}
         if func in _DROPOUTS:
-            return self._dropout(_DROPOUTS[func], *args, **kwargs)
-        if func in _REFUSED or (
-            func is F.scaled_dot_product_attention and _attention_dropout(*args, **kwargs)
-        ):
-            name = _REFUSED.get(func, "attention with dropout")
+            x, p, training = _dropout_of(*args, **kwargs)
+            return self._dropout(_DROPOUTS[func], x, p) if training and p else x
+        if func is F.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
+        if func in _REFUSED:
             raise InvalidModelError(
-                f"it draws random numbers by {name}, which cannot be repeated from a key: use"
-                " nn.Dropout, or no chance at all"
+                f"it draws random numbers by {_REFUSED[func]}, which cannot be repeated from a key:"
+                " use nn.Dropout, or no chance at all"
             )
+        if getattr(func, "__globals__", None) is vars(F):
+            with self:
+                return _body(func)(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def _dropout(
-        self, features: int, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> Tensor:
-        del inplace
-        if not training or p == 0.0:
-            return x
+    def _dropout(self, features: int, x: Tensor, p: float) -> Tensor:
         self.draws += 1
         # Whole channels at once, or every value by itself.
         shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if features else tuple(x.shape)
         kept = uniform(self._key, self.draws, shape) >= p
         return x * kept / (1 - p) if p < 1 else x * 0.0
 
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **more: Any,
+    ) -> Tensor:
+        """Attend with dropout as PyTorch's documentation writes it out; without, as PyTorch does.
 
-def _attention_dropout(*args: Any, **kwargs: Any) -> bool:
-    return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
+        [..., L, E], [..., S, E] and [..., S, V] become [..., L, V].
+        """
+        if not dropout_p:
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, **more
+            )
+        if more.get("enable_gqa"):
+            heads = query.shape[-3]
+            key, value = (t.repeat_interleave(heads // t.shape[-3], -3) for t in (key, value))
+        if is_causal:
+            attn_mask = query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+        scale = more.get("scale")
+        scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        scores = query @ key.transpose(-2, -1) * scale
+        if attn_mask is None:
+            weights = scores.softmax(-1)
+        elif attn_mask.dtype == torch.bool:
+            weights = _softmax_where(scores, attn_mask)
+        else:
+            weights = _softmax_where(scores + attn_mask, attn_mask > -math.inf)
+        return self._dropout(0, weights, dropout_p) @ value
+
+
+def _softmax_where(scores: Tensor, seen: Tensor) -> Tensor:
+    """Return the softmax over what is seen; zeros where nothing is, as PyTorch has it."""
+    blind = ~seen.any(-1, keepdim=True)
+    masked = scores.masked_fill(~seen, -math.inf).masked_fill(blind, 0.0)
+    return masked.softmax(-1).masked_fill(blind, 0.0)
+
+
+def _dropout_of(
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    train: bool = True,
+) -> tuple[Tensor, float, bool]:
+    """Read the arguments of any of PyTorch's dropouts; a new tensor does for those in place."""
+    del inplace
+    return input, p, training and train
+
+
+@functools.cache
+def _body(function: FunctionType) -> FunctionType:
+    """Return a function of `torch.nn.functional` that does its work without asking a mode first.
+
+    PyTorch hands a whole function to a mode and then works with the mode off, so that dropout
+    inside of it (in attention, say) would not be seen.
+    """
+    unasked = dict.fromkeys(
+        ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"),
+        lambda *_: False,
+    )
+    body = FunctionType(
+        function.__code__,
+        vars(F) | unasked,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    body.__kwdefaults__ = function.__kwdefaults__
+    return body
+
+
+class WithoutDropout(KeyedDropout):
+    """While active, dropout does nothing; other chance is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.zeros((), dtype=torch.int64))
+
+    def _dropout(self, features: int, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        del features, args, kwargs
+        return x
 
 
 def draws_at_random(forward: Callable[[], object]) -> bool:

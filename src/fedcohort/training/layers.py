@@ -1,16 +1,19 @@
 """Read a model as a plain chain of layers, which accelerators know how to train.
 
-The model stays an ordinary `nn.Module`: its graph is traced once, and a chain of convolutions,
+The model stays an ordinary `nn.Module`: the graph of a copy is traced, and a chain of convolutions,
 ReLUs, 2×2 max pools and fully connected layers becomes a list of layers. A model that is anything
-else is not a chain, and is trained as PyTorch runs it.
+else, or does anything besides (hooks), is not a chain, and is trained as PyTorch runs it.
 """
 
+import copy
 import dataclasses
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import fx, nn
+from torch import Tensor, fx, nn
+
+from fedcohort.training.modules import alike
 
 # The options of a 2×2 max pool, in their order, with the values that they may have.
 _POOL: dict[str, tuple[Any, ...]] = {
@@ -135,15 +138,73 @@ def find_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, .
 
 
 def read_chain(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, ...]:
-    """Return the layers of a model for inputs of a shape, or raise `NotAChainError`."""
+    """Return the layers of a model for inputs of a shape, or raise `NotAChainError`.
+
+    They are what the model does in training and in evaluation: its outputs and gradients on a few
+    samples are compared with theirs.
+    """
+    for name, part in model.named_modules():
+        if _does_more(part):
+            raise NotAChainError(f"{name or 'the model'!r} has hooks, or is called in its own way")
+    # A model's own code may fail in any way where it is given symbols, or numbers of ours.
     try:
-        graph = fx.symbolic_trace(model).graph
+        # A copy, since what a forward pass leaves behind in a model would be symbols.
+        read, judged = (_trace(copy.deepcopy(model).train(t), input_shape) for t in (True, False))
+        if read != judged or not _agree(copy.deepcopy(model).cpu(), read, input_shape):
+            raise NotAChainError("its forward pass does something that no layer of it does")
+    except NotAChainError:
+        raise
     except Exception as error:
         raise NotAChainError(f"its code cannot be traced ({error})") from error
+    return read
+
+
+def _does_more(part: nn.Module) -> bool:
+    """Tell whether calling a module does more than its class's forward pass."""
+    own_ways = type(part).__call__ is not nn.Module.__call__ or "forward" in vars(part)
+    hooks = (
+        *(part._forward_hooks, part._forward_pre_hooks),
+        *(part._backward_hooks, part._backward_pre_hooks),
+    )
+    return own_ways or any(hooks)
+
+
+def _trace(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Layer, ...]:
     reader = _GraphReader(model, input_shape)
-    for node in graph.nodes:
+    for node in fx.symbolic_trace(model).graph.nodes:
         reader.read(node)
     return reader.finish()
+
+
+def _agree(model: nn.Module, layers: tuple[Layer, ...], input_shape: tuple[int, ...]) -> bool:
+    """Tell whether a model and its layers give the same outputs and gradients on a few samples."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, *input_shape, generator=generator)
+    own: dict[str, Tensor] = dict(model.named_parameters())
+    for p in own.values():
+        # Not the model's first weights: zeros would hide what is done to them.
+        p.data.normal_(0, p[0].numel() ** -0.5, generator=generator)
+
+    def gradients(outputs: Tensor) -> list[Tensor]:
+        return [outputs, *torch.autograd.grad(outputs.square().sum(), list(own.values()))]
+
+    with torch.enable_grad():
+        expected = gradients(_outputs(layers, own, x))
+        found = [gradients(model.train(training)(x.clone())) for training in (True, False)]
+    return all(alike(a, b) for way in found for a, b in zip(way, expected, strict=True))
+
+
+def _outputs(layers: tuple[Layer, ...], parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Return what the layers make of inputs [B, ...]."""
+    for layer in layers:
+        weight, bias = parameters[layer.weight], parameters[layer.bias] if layer.bias else None
+        if isinstance(layer, Convolution):
+            x = F.conv2d(x, weight, bias, padding=layer.padding)
+            x = F.max_pool2d(x, layer.pool)
+        else:
+            x = F.linear(x.flatten(1), weight, bias)
+        x = F.relu(x) if layer.relu else x
+    return x
 
 
 class _GraphReader:
@@ -202,8 +263,9 @@ class _GraphReader:
     def _convolution(self, name: str, module: nn.Conv2d) -> None:
         plain = (module.stride, module.dilation, module.groups) == ((1, 1), (1, 1), 1)
         padding = module.padding
+        plain = plain and module.padding_mode == "zeros"
         if not plain or isinstance(padding, str) or padding[0] != padding[1]:
-            raise NotAChainError(f"{name!r} is a convolution with stride, dilation or groups")
+            raise NotAChainError(f"{name!r} has stride, dilation, groups or a padding of its own")
         if len(self._shape) != 3:
             raise NotAChainError(f"{name!r} is given something that is not an image")
         channels, height, width = self._shape

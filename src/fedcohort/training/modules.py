@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedcohort.errors import InvalidModelError
-from fedcohort.training.keyed import draws_at_random
+from fedcohort.training.keyed import WithoutDropout, draws_at_random, uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +22,14 @@ class Traits:
     draws : bool
         Whether it draws at random in training (dropout).
     mixes : bool
-        Whether it looks at a whole batch at once in training (BatchNorm).
+        Whether it looks at a whole batch at once in training (BatchNorm, or code of its own).
+    channels_last : bool
+        Whether it takes images and weights that are channels-last.
     """
 
     draws: bool = False
     mixes: bool = False
+    channels_last: bool = True
 
 
 def read_traits(model: nn.Module, example: Tensor) -> Traits:
@@ -35,7 +38,73 @@ def read_traits(model: nn.Module, example: Tensor) -> Traits:
     with torch.no_grad():
         draws = draws_at_random(lambda: own(example))
     normed = (part for part in own.modules() if isinstance(part, _NormBase))
-    return Traits(draws, mixes=any(part.training for part in normed))
+    mixes = any(part.training for part in normed) or _depends_on_others(own, example)
+    x = a_few(example)
+    x = x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
+    return Traits(draws, mixes, takes_channels_last(model, x))
+
+
+@torch.no_grad()
+def _depends_on_others(model: nn.Module, example: Tensor) -> bool:
+    """Tell whether a sample's outputs depend on what else is in its batch, or was before it."""
+    for number, p in enumerate(model.parameters()):
+        # First weights of 0 would hide it; none that is positive becomes negative.
+        p.add_(0.1 * uniform(torch.zeros((), dtype=torch.int64), number, tuple(p.shape)))
+    x = a_few(example)
+    try:
+        with WithoutDropout():
+            whole, half = (output_of(model(part.clone())) for part in (x, x[:2]))
+    # Its own code may fail in any way on half a batch, which then is not to be cut.
+    except Exception:
+        return True
+    return not alike(half, whole[:2])
+
+
+def a_few(x: Tensor) -> Tensor:
+    """Return four of the samples [n, ...], some of them twice where there are fewer."""
+    return x[torch.arange(4, device=x.device) * len(x) // 4]
+
+
+def takes_channels_last(model: nn.Module, x: Tensor) -> bool:
+    """Tell whether a model with channels-last weights takes inputs `x` [n, ...] as they lie.
+
+    A `view` after a convolution, for example, does not.
+    """
+    own = _channels_last(model)
+    try:
+        with torch.no_grad(), WithoutDropout():
+            for training in (True, False):
+                own.train(training)(x.clone())
+    # A model's own code may fail in any way; what else is wrong shows in the usual layout.
+    except Exception:
+        return False
+    return True
+
+
+def takes_one_sample(model: nn.Module, x: Tensor) -> bool:
+    """Tell whether a model trains on a batch of one sample, `x` [1, ...]."""
+    own = copy.deepcopy(model).train()
+    try:
+        with torch.no_grad(), WithoutDropout():
+            return len(output_of(own(x.clone()))) == 1
+    # BatchNorm refuses, and so may a model's own code, in any way.
+    except Exception:
+        return False
+
+
+def in_fast_layout(model: nn.Module, x: Tensor) -> nn.Module:
+    """Return a copy for inputs such as `x` [n, ...] whose convolutions are fastest on a CPU."""
+    return _channels_last(model) if takes_channels_last(model, a_few(x)) else copy.deepcopy(model)
+
+
+def _channels_last(model: nn.Module) -> nn.Module:
+    return copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def alike(found: Tensor, expected: Tensor) -> bool:
+    """Tell whether numbers differ by no more than the order in which they were added up."""
+    difference = (found - expected).abs().max()
+    return bool(difference <= 1e-4 * expected.abs().max())
 
 
 def named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -1,8 +1,9 @@
 """One client per core: for any model on a CPU.
 
-Each worker has a copy of the model and trains one client after the other; oneDNN's kernels on
-channels-last tensors, one thread per operation, no optimiser object, no number read back before the
-end. A result depends neither on the number of workers nor on which of them computed it.
+Each worker has a copy of the model and trains one client after the other; oneDNN's kernels, on
+channels-last tensors where a model takes them, one thread per operation, no optimiser object, no
+number read back before the end. A result depends neither on the number of workers nor on which of
+them computed it.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from fedcohort.training.descent import Descent
 from fedcohort.training.keyed import KeyedDropout
-from fedcohort.training.modules import named_state, output_of
+from fedcohort.training.modules import in_fast_layout, named_state, output_of
 from fedcohort.training.plan import make_plan, step_keys, to_device
 from fedcohort.training.problem import Data, Groups, LocalProblem, Parameters, Trained
 from fedcohort.training.task import Task
@@ -38,7 +39,7 @@ def train_per_client(problem: LocalProblem) -> Trained:
     plan = make_plan(jobs, problem.pool, problem.work)
     keys = to_device(step_keys(jobs.key, len(plan.sample)), problem.pool.device)
     local = {n: v.new_empty(len(jobs), *v.shape[1:]) for n, v in stacked.items()}
-    replicas = _replicas_of(problem.model)
+    replicas = _replicas_of(problem.model, problem.data[0])
     starts, steps = jobs.model.tolist(), plan.counts.T.tolist()
     losses = torch.empty(len(jobs), dtype=torch.float64, device=problem.pool.device)
 
@@ -47,7 +48,7 @@ def train_per_client(problem: LocalProblem) -> Trained:
             replica.load({name: values[starts[j]] for name, values in stacked.items()})
             batches = [(plan.sample[t, j, :n], keys[t, j]) for t, n in enumerate(steps[j]) if n]
             losses[j] = _descend(replica, problem, batches)
-            for name, values in replica.state.items():
+            for name, values in named_state(replica.model):
                 local[name][j] = values.detach()
 
     # The longest jobs first, so that no worker is left alone with one at the end.
@@ -61,10 +62,10 @@ def evaluate_per_client(
 ) -> tuple[Tensor, Tensor]:
     """Return the score and the mean loss of R global models on the same data, float64 [R] each."""
     runs = len(next(iter(stacked.values())))
-    replicas = _replicas_of(model)
+    replicas = _replicas_of(model, data[0])
     parts = list(zip(*(torch.split(d, _EVALUATED_PER_PART) for d in data), strict=True))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def measure(item: tuple[int, int]) -> tuple[Tensor, Tensor]:
         run, part = item
         judged, losses = [], []
@@ -91,9 +92,9 @@ def measure_per_client(
 ) -> tuple[Tensor, Tensor]:
     """Return score and mean loss on each group of samples, float64 [m] each; see `Trainer`."""
     x, y = data
-    replicas = _replicas_of(model)
+    replicas = _replicas_of(model, x)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def measure(piece: tuple[int, Tensor]) -> tuple[Tensor, Tensor]:
         which, part = piece
         with replicas.one() as replica:
@@ -109,28 +110,29 @@ def measure_per_client(
 
 @dataclasses.dataclass(frozen=True)
 class _Replica:
-    """One worker's own copy of a model; its convolutions are channels-last."""
+    """One worker's own copy of a model."""
 
     model: nn.Module
-    state: Parameters
     trained: list[Tensor]
 
     @torch.no_grad()
     def load(self, values: Parameters) -> None:
         """Take over a model's parameters and buffers."""
-        torch._foreach_copy_(list(self.state.values()), [values[name] for name in self.state])
+        # Asked for anew each time: a forward pass may put another tensor in a buffer's place.
+        state = dict(named_state(self.model))
+        torch._foreach_copy_(list(state.values()), [values[name] for name in state])
 
 
 class _Replicas:
     """Copies of a model, as many as there are workers, to take and put back."""
 
-    def __init__(self, model: nn.Module, count: int) -> None:
+    def __init__(self, model: nn.Module, x: Tensor, count: int) -> None:
         self.count, self.dtype = count, next(model.parameters()).dtype
         self._free: queue.SimpleQueue[_Replica] = queue.SimpleQueue()
+        fast = in_fast_layout(model, x)
         for _ in range(count):
-            own = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            trained = [p for p in own.parameters() if p.requires_grad]
-            self._free.put(_Replica(own, dict(named_state(own)), trained))
+            own = copy.deepcopy(fast)
+            self._free.put(_Replica(own, [p for p in own.parameters() if p.requires_grad]))
 
     @contextlib.contextmanager
     def one(self) -> Iterator[_Replica]:
@@ -142,11 +144,11 @@ class _Replicas:
             self._free.put(replica)
 
 
-def _replicas_of(model: nn.Module) -> _Replicas:
-    """Return the copies of a model, which live as long as it does."""
+def _replicas_of(model: nn.Module, x: Tensor) -> _Replicas:
+    """Return the copies of a model for inputs such as `x`, which live as long as it does."""
     found, dtype = _replicas.get(model), next(model.parameters()).dtype
     if found is None or found.count < worker_count() or found.dtype != dtype:
-        found = _replicas[model] = _Replicas(model, worker_count())
+        found = _replicas[model] = _Replicas(model, x, worker_count())
     return found
 
 

@@ -29,12 +29,8 @@ class Accelerator(Protocol):
 
     ANY_MODEL: bool
 
-    def takes(self, problem: LocalProblem, precision: str) -> bool:
-        """Tell whether it can train a model on its device, and is worth it."""
-        ...
-
-    def trainer(self, problem: LocalProblem, precision: str) -> Trainer:
-        """Return the trainer of a model that it takes."""
+    def trainer(self, problem: LocalProblem, precision: str) -> Trainer | None:
+        """Return the trainer of a model; None if it cannot train it, or is not worth it."""
         ...
 
 
@@ -46,8 +42,9 @@ def choose_trainer(problem: LocalProblem, precision: str) -> Trainer:
     The precision is what is multiplied; weights are float32 always, and a CPU has float32 alone.
     """
     for accelerator in _accelerators():
-        if accelerator.takes(problem, precision):
-            return accelerator.trainer(problem, precision)
+        trainer = accelerator.trainer(problem, precision)
+        if trainer is not None:
+            return trainer
     if problem.device.type == "cpu" or problem.traits.mixes:
         return PER_CLIENT
     if precision != "float32":

@@ -13,9 +13,9 @@ from fedcohort.training.accelerators.cuda_graphs.convolution import convolve
 from fedcohort.training.accelerators.cuda_graphs.models import GraphedModels
 from fedcohort.training.accelerators.cuda_graphs.side_by_side import side_by_side, whole_names
 from fedcohort.training.architectures.resnet import ResNet
-from fedcohort.training.modules import named_state
+from fedcohort.training.modules import named_state, read_traits
 from fedcohort.training.problem import Jobs, LocalProblem, LocalWork
-from fedcohort.training.sequential import train_sequential
+from fedcohort.training.sequential import evaluate_sequential, train_sequential
 from fedcohort.training.task import make_task
 
 # Six clients of two runs, more than slots, and one of a third run, which trains on a stream.
@@ -109,6 +109,29 @@ def test_all_clients_are_trained_as_the_loop_trains_them(make):
         assert (values - given.stacked[name][RUNS]).abs().max() > 1e-3
         assert torch.allclose(found.parameters[name], values, rtol=0, atol=1e-5), name
     assert torch.allclose(found.losses, oracle.losses, rtol=0, atol=1e-5)
+
+
+class Viewed(nn.Module):
+    """Flattens in a way that channels-last images do not allow."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.conv(x)).view(-1, 64))
+
+
+def test_a_model_that_takes_no_channels_last_images_is_given_others():
+    given = problem(Viewed)
+    given = dataclasses.replace(given, traits=read_traits(given.model, given.data[0]))
+    graphed = GraphedModels(given.model, "float32", given.traits.channels_last)
+    oracle, found = train_sequential(given), graphed.train(given)
+    for name, values in oracle.parameters.items():
+        assert torch.allclose(found.parameters[name], values, rtol=0, atol=1e-5), name
+    ways = (graphed.evaluate, evaluate_sequential)
+    judged = [way(given.model, given.stacked, given.data, given.task) for way in ways]
+    assert all(map(torch.allclose, *judged))
 
 
 def normalised():

@@ -7,7 +7,7 @@ oneDNN's kernels.
 from fedcohort.training.accelerators.c_chain.averaging import average_compiled
 from fedcohort.training.accelerators.c_chain.compiler import kernels
 from fedcohort.training.accelerators.c_chain.models import CompiledModels
-from fedcohort.training.layers import find_chain, read_chain
+from fedcohort.training.layers import find_chain
 from fedcohort.training.problem import LocalProblem
 from fedcohort.training.trainer import Trainer
 
@@ -18,17 +18,12 @@ _LARGEST_MODEL = 2_000_000
 ANY_MODEL = False
 
 
-def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
-    """Take plain SGD on classes of small chains on a CPU, where there is a C compiler."""
+def trainer(problem: LocalProblem, precision: str) -> Trainer | None:  # noqa: ARG001
+    """Train plain SGD on classes of small chains on a CPU, where there is a C compiler."""
     if problem.device.type != "cpu" or not problem.is_plain:
-        return False
+        return None
     layers = find_chain(problem.model, problem.input_shape)
-    if layers is None or sum(layer.flops for layer in layers) > _LARGEST_MODEL:
-        return False
-    return kernels() is not None
-
-
-def trainer(problem: LocalProblem, precision: str) -> Trainer:  # noqa: ARG001
-    """Return the trainer; a CPU has float32 alone."""
-    compiled = CompiledModels(read_chain(problem.model, problem.input_shape))
+    if layers is None or sum(layer.flops for layer in layers) > _LARGEST_MODEL or kernels() is None:
+        return None
+    compiled = CompiledModels(layers)
     return Trainer("C chain", compiled.train, compiled.evaluate, compiled.measure, average_compiled)

@@ -16,8 +16,22 @@ from fedcohort.training.trainer import Trainer
 ANY_MODEL = True
 
 
-def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
-    """Take SGD in batches of models without BatchNorm, dropout or frozen parameters, on a GPU."""
+def trainer(problem: LocalProblem, precision: str) -> Trainer | None:
+    """Train SGD in batches of models without BatchNorm, dropout or frozen parameters, on a GPU.
+
+    What is multiplied is of `precision` (float32 as TF32).
+    """
+    if not _can(problem):
+        return None
+    # Imported only where it is used: CPUs have no use for it.
+    from fedcohort.training.accelerators.cuda_graphs.models import STREAMS, GraphedModels
+
+    graphed = GraphedModels(problem.model, precision, problem.traits.channels_last)
+    measure = functools.partial(measure_batched, dtype=graphed.dtype)
+    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure, at_once=STREAMS)
+
+
+def _can(problem: LocalProblem) -> bool:
     work, traits = problem.work, problem.traits
     # Batches are filled up with samples that do not count, which BatchNorm would count.
     if problem.device.type != "cuda" or traits.draws or traits.mixes:
@@ -27,13 +41,3 @@ def takes(problem: LocalProblem, precision: str) -> bool:  # noqa: ARG001
     parameters = dict(problem.model.named_parameters())
     whole = all(p.requires_grad for p in parameters.values())
     return whole and parameters.keys() == dict(named_state(problem.model)).keys()
-
-
-def trainer(problem: LocalProblem, precision: str) -> Trainer:
-    """Return the trainer, which multiplies in `precision` (float32 as TF32)."""
-    # Imported only where it is used: CPUs have no use for it.
-    from fedcohort.training.accelerators.cuda_graphs.models import STREAMS, GraphedModels
-
-    graphed = GraphedModels(problem.model, precision)
-    measure = functools.partial(measure_batched, dtype=graphed.dtype)
-    return Trainer("CUDA graphs", graphed.train, graphed.evaluate, measure, at_once=STREAMS)

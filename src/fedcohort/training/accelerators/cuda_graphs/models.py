@@ -29,11 +29,11 @@ class GraphedModels:
     """Trains and evaluates many models of one architecture, which is on the device.
 
     What is multiplied is of `precision`, float32 or bfloat16, the type `dtype`; master weights are
-    float32 always.
+    float32 always. Images are `channels_last` if the model takes that.
     """
 
-    def __init__(self, model: nn.Module, precision: str) -> None:
-        self._layout = FlatLayout(model)
+    def __init__(self, model: nn.Module, precision: str, channels_last: bool = True) -> None:
+        self._layout = FlatLayout(model, channels_last)
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self._kept: dict[int, Program] = {}
         self._maps: bool | None = None
@@ -109,8 +109,8 @@ class GraphedModels:
             own = self._layout.views(rows[r].to(self.dtype))
             judged, lost = [], []
             for x, y in zip(*(torch.split(d, _EVALUATED_AT_ONCE) for d in data), strict=True):
-                result = functional_call(model, own, (as_input(x[None], self.dtype)[0],))
-                outputs = output_of(result).float()
+                inputs = as_input(x[None], self.dtype, self._layout.channels_last)[0]
+                outputs = output_of(functional_call(model, own, (inputs,))).float()
                 judged.append(task.judge(outputs, y))
                 lost.append(task.losses(outputs, y).double().sum())
             scores.append(task.score_of(torch.cat(judged)))

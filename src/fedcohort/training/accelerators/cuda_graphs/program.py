@@ -220,7 +220,7 @@ def _losses_of(
     def losses(parameters: Parameters, x: Tensor, y: Tensor, count: Tensor) -> Tensor:
         place = torch.arange(y.shape[1], device=y.device)
         share = (place < count[:, None]) / count.clamp(min=1)[:, None]
-        return each(parameters, as_input(x, dtype), y, share)
+        return each(parameters, as_input(x, dtype, problem.traits.channels_last), y, share)
 
     return losses
 
@@ -266,10 +266,11 @@ def _note(loss: Tensor, turn: Tensor, losses: Tensor, count: Tensor) -> None:
     turn += 1
 
 
-def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return inputs [W, B, ...] in the working precision, images channels-last; not so tokens."""
+def as_input(x: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
+    """Return inputs [W, B, ...] in the working precision, tokens as they are."""
     x = x.to(dtype) if x.is_floating_point() else x
-    return x.movedim(2, -1).contiguous().movedim(-1, 2) if x.dim() == 5 else x
+    turned = channels_last and x.dim() == 5
+    return x.movedim(2, -1).contiguous().movedim(-1, 2) if turned else x.contiguous()
 
 
 @contextlib.contextmanager
