@@ -132,7 +132,30 @@ def test_without_label_groups_only_iid_divides():
 
 
 TABLE = np.zeros((3, 2), np.float32)
+NAN = np.full((3, 2), np.nan, np.float32)
 WRONG = {
+    "x_train is a list: it must be an array": {"x_train": [[0.0, 1.0]]},
+    "client is a tuple": {"client": (0, 1, 2)},
+    "classes is 2.0": {"classes": 2.0},
+    "the scale is 0": {"scale": 0.0},
+    "the scale is nan": {"scale": float("nan")},
+    "x_train has NaN in row 0: remove or fill": {"x_train": NAN},
+    "x_test has an infinite value .* in row 1": {
+        "x_test": np.array([[0, 0], [np.inf, 0]], np.float32),
+        "y_test": np.zeros(2, np.int64),
+    },
+    "y_train has NaN in row 0": {
+        "task": "regression",
+        "y_train": NAN,
+        "y_test": NAN[:0],
+        "classes": 2,
+    },
+    "y_train has the value 7: several labels": {
+        "task": "multilabel",
+        "y_train": np.full((3, 2), 7, np.uint8),
+        "y_test": np.zeros((0, 2), np.uint8),
+        "classes": 2,
+    },
     "the task is 'guess'": {"task": "guess"},
     "inputs is 'sound'": {"inputs": "sound"},
     "there are 3 classes: the task binary has 2": {"task": "binary", "classes": 3},

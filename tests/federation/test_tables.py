@@ -101,6 +101,69 @@ def test_a_folder_of_parquet_has_training_and_test_files(tmp_path):
     assert data.test_client.tolist() == [1]
 
 
+TRAIN = {"age": [1.0, 2.0], "income": [100.0, 200.0], "label": [0, 1]}
+TURNED = {"income": [150.0], "label": [1], "age": [1.5]}
+OTHER = {"age": [1.5], "height": [180.0], "label": [1]}
+LESS = {"age": [1.5], "label": [1]}
+SAMPLES = {"x": [[1.5, 150.0]], "label": [1]}
+
+
+def parquet_folder(path, first, later):
+    parquet(path / "train.parquet", **first)
+    parquet(path / "test.parquet", **later)
+    return load_dataset(str(path)), "x_test"
+
+
+def parquet_parts(path, first, later):
+    parquet(path / "a.parquet", **first)
+    parquet(path / "b.parquet", **later)
+    return load_dataset(str(path)), "x_train"
+
+
+def hugging_face_splits(path, first, later):
+    for split, columns in {"train": first, "test": later}.items():
+        saved_to_disk(path / split, pa.table(columns))
+    (path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    return load_dataset(str(path)), "x_test"
+
+
+def partitions(_path, first, later):
+    return Dataset.from_partitions([first, later]), "x_train"
+
+
+def a_test_table(_path, first, later):
+    return Dataset.from_partitions([first], test=later), "x_test"
+
+
+TABLES = [parquet_folder, hugging_face_splits, partitions, a_test_table]
+
+
+@pytest.mark.parametrize("load", [*TABLES, parquet_parts])
+def test_the_first_table_says_in_which_order_the_columns_are(load, tmp_path):
+    data, part = load(tmp_path, TRAIN, TURNED)
+    assert getattr(data, part)[-1].tolist() == [1.5, 150]
+
+
+@pytest.mark.parametrize("load", TABLES)
+@pytest.mark.parametrize(
+    ("later", "odd"), [(OTHER, "height, income"), (LESS, "income"), (SAMPLES, "age, income, x")]
+)
+def test_tables_of_other_columns_are_refused(load, later, odd, tmp_path):
+    with pytest.raises(InvalidInputError, match=f"not every table has {odd}: give all the same"):
+        load(tmp_path, TRAIN, later)
+
+
+def test_row_numbers_of_pandas_are_no_column(tmp_path):
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame(TRAIN, index=[7, 2])
+    rows.to_parquet(tmp_path / "train.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "train.parquet").names
+    parquet(tmp_path / "test.parquet", **TURNED)
+    data = load_dataset(str(tmp_path))
+    assert data.x_train.tolist() == rows[["age", "income"]].to_numpy().tolist()
+    assert data.x_test.tolist() == [[1.5, 150]]
+
+
 def test_nested_lists_are_images(tmp_path):
     x = np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5)
     column = pa.array(x.tolist(), pa.list_(pa.list_(pa.list_(pa.uint8()))))
@@ -195,6 +258,21 @@ def test_a_saved_hugging_face_data_set(tmp_path):
     assert data.y_train.tolist() == [0, 1, 0, 0, 1]
     assert data.client_names == ("p", "q")
     assert has_own_clients(path)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "float32"])
+def test_pictures_of_more_than_8_bits_keep_their_values(tmp_path, dtype):
+    pil = pytest.importorskip("PIL.Image")
+    x = np.random.default_rng(0).integers(0, 65536, (3, 7, 6)).astype(dtype)
+    images = []
+    for image in x:
+        images.append(io.BytesIO())
+        pil.fromarray(image).save(images[-1], "tiff")
+    column = [image.getvalue() for image in images]
+    data = load_dataset(parquet(tmp_path / "a.parquet", image=column, label=[0, 1, 0]))
+    assert data.x_train.dtype == np.float32
+    assert data.scale == 1
+    assert np.array_equal(data.x_train[:, 0], x)
 
 
 def test_a_saved_dictionary_of_splits(tmp_path):

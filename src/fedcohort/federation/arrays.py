@@ -38,9 +38,9 @@ from fedcohort.federation.dataset import (
     IntArray,
     Samples,
     Targets,
+    first_not_finite,
     inputs_of,
     is_channels_last,
-    pieces_of,
 )
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -185,16 +185,8 @@ def _tokens(path: str | Path, name: str, x: npt.NDArray[Any]) -> Samples:
 
 
 def _check_finite(path: str | Path, name: str, values: npt.NDArray[Any], remedy: str) -> None:
-    row = 0
-    for piece in pieces_of(values):
-        finite = np.isfinite(piece).reshape(len(piece), -1).all(axis=1)
-        if not finite.all():
-            inside = int(np.argmin(finite))
-            what = "NaN" if np.isnan(piece[inside]).any() else "an infinite value (as float32)"
-            raise InvalidInputError(
-                f"In {path}, {name} has {what} in row {row + inside}: {remedy}."
-            )
-        row += len(piece)
+    if (found := first_not_finite(values)) is not None:
+        raise InvalidInputError(f"In {path}, {name} has {found}: {remedy}.")
 
 
 def _task_of(path: str | Path, y: npt.NDArray[Any], x: Samples, inputs: str) -> str:

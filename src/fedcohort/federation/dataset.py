@@ -98,6 +98,16 @@ class Dataset:
     test_client_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("x_train", "y_train", "x_test", "y_test", "client", "test_client"):
+            value = getattr(self, name)
+            if not isinstance(value, np.ndarray) and (value is not None or "client" not in name):
+                self._refuse(
+                    f"{name} is a {type(value).__name__}", "it must be an array, numpy.asarray(...)"
+                )
+        if not isinstance(self.classes, int | np.integer) or self.classes < 1:
+            self._refuse(f"classes is {self.classes!r}", "it must be a whole number above 0")
+        if not 0 < self.scale < np.inf:
+            self._refuse(f"the scale is {self.scale}", "it must be a finite number above 0")
         if not self.inputs:
             object.__setattr__(self, "inputs", inputs_of(self.x_train))
         if self.task not in TASKS:
@@ -215,6 +225,12 @@ class Dataset:
                 f"samples have shape {x.shape[1:]}, which reads as height × width × channels",
                 "put the channels first, x.transpose(0, 3, 1, 2)",
             )
+        self._check_finite("x_train", x)
+        self._check_finite("x_test", test)
+
+    def _check_finite(self, name: str, values: npt.NDArray[Any]) -> None:
+        if (found := first_not_finite(values)) is not None:
+            self._refuse(f"{name} has {found}", "remove or fill such samples")
 
     def _check_targets(self, name: str, y: Targets, samples: int) -> None:
         dimensions, types = {
@@ -235,6 +251,9 @@ class Dataset:
                     f"{name} has {width} columns but classes is {self.classes}",
                     "classes must be the number of columns",
                 )
+            self._check_finite(name, y)
+            if self.task == "multilabel" and y.size and y.max() > 1:
+                self._refuse(f"{name} has the value {y.max()}", "several labels are 0 or 1 each")
         elif len(y) and not 0 <= int(y.min()) <= int(y.max()) < self.classes:
             self._refuse(
                 f"{name} runs from {y.min()} to {y.max()}",
@@ -278,6 +297,21 @@ def pieces_of(x: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     rows = max(1, _VALUES_AT_ONCE // max(1, x[:1].size))
     for start in range(0, len(x), rows):
         yield x[start : start + rows]
+
+
+def first_not_finite(values: npt.NDArray[Any]) -> str | None:
+    """Say what is not finite in which row of some samples or targets, if anything is."""
+    if values.dtype.kind != "f":
+        return None
+    row = 0
+    for piece in pieces_of(values):
+        finite = np.isfinite(piece).reshape(len(piece), -1).all(axis=1)
+        if not finite.all():
+            inside = int(np.argmin(finite))
+            what = "NaN" if np.isnan(piece[inside]).any() else "an infinite value (as float32)"
+            return f"{what} in row {row + inside}"
+        row += len(piece)
+    return None
 
 
 def moments(

@@ -50,9 +50,10 @@ def load_huggingface(path: str | Path, task: str | None = None) -> Dataset:
         raise InvalidInputError(
             f"{path} has no split called train, only {', '.join(splits) or 'none'}: save one."
         )
-    arrays = table_arrays(path, _read(splits["train"]))
+    train = _read(splits["train"])
+    arrays = table_arrays(path, train)
     if "test" in splits:
-        arrays |= table_arrays(path, _read(splits["test"]), "_test")
+        arrays |= table_arrays(path, _read(splits["test"]), "_test", train.column_names)
     return dataset_from_arrays(path, arrays, task)
 
 
@@ -105,25 +106,30 @@ def from_partitions(
         raise InvalidInputError(
             f"{len(labels)} names for {len(partitions)} partitions: give each a name of its own."
         )
+    first = _columns(partitions[0])
     tables = [
-        _table(f"{name}, client {label}", part)
+        _table(f"{name}, client {label}", part, first)
         for label, part in zip(labels, partitions, strict=True)
     ]
     arrays = {key: _joined(name, key, [table[key] for table in tables]) for key in ("x", "y")}
     arrays["client"] = np.repeat(labels, [len(table["y"]) for table in tables])
     arrays["clients"] = np.array(labels)
     if test is not None:
-        arrays |= {f"{key}_test": array for key, array in _table(f"{name}, test", test).items()}
+        tested = _table(f"{name}, test", test, first)
+        arrays |= {f"{key}_test": array for key, array in tested.items()}
     features = getattr(partitions[0], "features", None) or {}
     if class_names := class_names_of(features, features):
         arrays["class_names"] = np.array(class_names)
     return dataset_from_arrays(name, arrays, task)
 
 
-def _table(where: str, part: Any) -> dict[str, npt.NDArray[Any]]:
+def _columns(part: Any) -> list[str]:
     columns = getattr(part, "column_names", None) or list(getattr(part, "columns", part))
-    columns = [str(column) for column in columns if column not in CLIENT_COLUMNS]
-    return arrays_of(where, columns, lambda column: part[column])
+    return [str(column) for column in columns if column not in CLIENT_COLUMNS]
+
+
+def _table(where: str, part: Any, first: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    return arrays_of(where, _columns(part), lambda column: part[column], first=first)
 
 
 def _joined(name: str, key: str, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -1,5 +1,6 @@
 """A user's own data in Parquet: one file, or a folder of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def load_parquet(path: str | Path, task: str | None = None) -> Dataset:
     table = _read(path, train)
     arrays = table_arrays(path, table)
     if test:
-        arrays |= table_arrays(path, _read(path, test), "_test")
+        arrays |= table_arrays(path, _read(path, test), "_test", table.column_names)
     return dataset_from_arrays(path, arrays, task)
 
 
@@ -64,9 +65,13 @@ def parquet_columns(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def table_arrays(path: str | Path, table: Any, suffix: str = "") -> dict[str, npt.NDArray[Any]]:
+def table_arrays(
+    path: str | Path, table: Any, suffix: str = "", first: Sequence[str] | None = None
+) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays in a pyarrow table; see `tables.arrays_of`."""
-    arrays = arrays_of(path, table.column_names, lambda name: column_values(table[name]), suffix)
+    arrays = arrays_of(
+        path, table.column_names, lambda name: column_values(table[name]), suffix, first
+    )
     names = class_names_of(features_in(table.schema.metadata), table.column_names)
     if names and not suffix:
         arrays["class_names"] = np.array(names)
@@ -129,7 +134,9 @@ def _read(path: str | Path, files: list[Path]) -> Any:
         heads = [pq.read_metadata(file) for file in files]
         groups = [head.row_group(n) for head in heads for n in range(head.num_row_groups)]
         check_fits(path, 2 * sum(group.total_byte_size for group in groups))
-        return pa.concat_tables([pq.read_table(file) for file in files])
+        # By the names of the columns, whatever order a file has them in.
+        tables = [pq.read_table(file) for file in files]
+        return pa.concat_tables(tables, promote_options="default")
     except (pa.ArrowException, OSError) as error:
         raise CorruptFileError(
             f"{path} is truncated, damaged or no Parquet ({_first_line(error)}): save it again."

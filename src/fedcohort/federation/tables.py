@@ -4,7 +4,8 @@
 - clients: ``client``, ``client_id`` or ``user_id``; without one a skew divides the samples;
 - samples: the column ``x``, ``image``, ``img`` or ``features``: numbers, lists of numbers (all of
   one length), or pictures (PNG or another format that Pillow reads). Without one, every other
-  column is a column of a table, in the order of the file, and must hold numbers.
+  column but pandas' row numbers is a column of a table, in the order of the first file, and must
+  hold numbers.
 
 Of each group the first that is there is taken. Where Hugging Face's description says what the
 classes are called, they keep their names and order. The targets' task is told from their type as
@@ -25,44 +26,53 @@ from fedcohort.errors import InvalidInputError, MissingPackageError
 TARGET_COLUMNS = ("y", "label", "labels", "target")
 CLIENT_COLUMNS = ("client", "client_id", "user_id")
 SAMPLE_COLUMNS = ("x", "image", "img", "features")
+# What pandas calls the row numbers of a table that it writes.
+_ROW_NUMBERS = "__index_level_"
 
 
 def arrays_of(
-    path: str | Path, columns: Sequence[str], column: Callable[[str], Any], suffix: str = ""
+    path: str | Path,
+    columns: Sequence[str],
+    column: Callable[[str], Any],
+    suffix: str = "",
+    first: Sequence[str] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Return ``x``, ``y`` and, if there, ``client``, each with `suffix` added to its name.
 
     ``column(name)`` returns a column's values: an array, or one value for each row. The suffix of a
-    table of test samples is ``"_test"``.
+    table of test samples is ``"_test"``. Where this is not the only table, `first` has the columns
+    of the first one: what makes a sample there does here too, in the same order.
     """
     target = _first(TARGET_COLUMNS, columns)
     client = _first(CLIENT_COLUMNS, columns)
-    sample = _first(SAMPLE_COLUMNS, columns)
     if target is None:
         raise InvalidInputError(
             f"{path} has no column for the targets, only {', '.join(columns) or 'none'}: call it "
             f"{' or '.join(TARGET_COLUMNS)}."
         )
-    arrays = {f"y{suffix}": as_array(path, target, column(target))}
-    if client is not None:
-        arrays[f"client{suffix}"] = as_array(path, client, column(client))
-    if sample is not None:
-        arrays[f"x{suffix}"] = as_array(path, sample, column(sample))
-        return arrays
-    rest = [name for name in columns if name not in (target, client)]
-    if not rest:
+    names = _sample_columns(columns if first is None else first)
+    if odd := set(names).symmetric_difference(_sample_columns(columns)):
+        raise InvalidInputError(
+            f"In {path}, not every table has {', '.join(sorted(odd))}: give all the same columns."
+        )
+    if not names:
         raise InvalidInputError(
             f"{path} has no column for the samples: call it {' or '.join(SAMPLE_COLUMNS)}, or add "
             "columns of numbers."
         )
-    features = [as_array(path, name, column(name)) for name in rest]
-    for name, values in zip(rest, features, strict=True):
+    arrays = {f"y{suffix}": as_array(path, target, column(target))}
+    if client is not None:
+        arrays[f"client{suffix}"] = as_array(path, client, column(client))
+    parts = [as_array(path, name, column(name)) for name in names]
+    if names[0] in SAMPLE_COLUMNS:
+        return arrays | {f"x{suffix}": parts[0]}
+    for name, values in zip(names, parts, strict=True):
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise InvalidInputError(
                 f"In {path}, the column {name} does not hold one number per row: turn it into "
                 "numbers or leave it out."
             )
-    arrays[f"x{suffix}"] = np.stack(features, axis=1).astype(np.float32)
+    arrays[f"x{suffix}"] = np.stack(parts, axis=1).astype(np.float32)
     return arrays
 
 
@@ -98,6 +108,14 @@ def _first(wanted: Iterable[str], columns: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in columns), None)
 
 
+def _sample_columns(columns: Sequence[str]) -> list[str]:
+    """Return the columns that make a sample: one that holds samples, or all that have no role."""
+    if (sample := _first(SAMPLE_COLUMNS, columns)) is not None:
+        return [sample]
+    roles = (_first(TARGET_COLUMNS, columns), _first(CLIENT_COLUMNS, columns))
+    return [name for name in columns if name not in roles and not name.startswith(_ROW_NUMBERS)]
+
+
 def _from_rows(path: str | Path, name: str, rows: list[Any]) -> npt.NDArray[Any]:
     if any(row is None for row in rows):
         empty = next(place for place, row in enumerate(rows) if row is None)
@@ -121,7 +139,10 @@ def _is_picture(row: Any) -> bool:
 
 
 def _pixels(path: str | Path, name: str, place: int, row: Any) -> npt.NDArray[Any]:
-    """Return a picture, encoded or already Pillow's, as uint8 [channels, H, W] or [H, W]."""
+    """Return a picture, encoded or already Pillow's, as [channels, H, W] or [H, W].
+
+    It is uint8 unless its pixels have more than 8 bits.
+    """
     if not hasattr(row, "getbands"):
         try:
             from PIL import Image
@@ -135,7 +156,8 @@ def _pixels(path: str | Path, name: str, place: int, row: Any) -> npt.NDArray[An
             raise InvalidInputError(
                 f"In {path}, {name} is no picture that can be read in row {place}: save PNGs."
             ) from None
-    if row.mode not in ("L", "RGB", "RGBA"):
+    # Those with an I or F are integers and floats of up to 32 bits, which RGB would cut to 255.
+    if row.mode not in ("L", "RGB", "RGBA") and row.mode[0] not in "IF":
         row = row.convert("RGB")
     pixels = np.asarray(row)
     return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
