@@ -3,18 +3,22 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from torch import nn
 
 import fedcohort
 from fedcohort import FedAvg, Match, Results, simulate
-from fedcohort.errors import InvalidInputError, UnknownNameError
+from fedcohort.errors import InvalidInputError, StoreError, UnknownNameError
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.parameters import Interval, parameter
 from fedcohort.selection import Selector, always, only
+from fedcohort.simulation import Store
 
 SMALL = {"clients": 12, "cohort": 4, "rounds": 3, "progress": False}
 
@@ -69,6 +73,7 @@ def test_models_are_the_final_weights(results):
 
 def test_report_and_plot_are_made_from_the_same_runs(results, tmp_path):
     axes = results.plot()
+    plt.close(axes.figure)
     assert [line.get_label() for line in axes.get_lines()] == ["match", "fedavg"]
     with pytest.raises(UnknownNameError, match="test_accuracy"):
         results.plot("test_acuracy")
@@ -77,12 +82,43 @@ def test_report_and_plot_are_made_from_the_same_runs(results, tmp_path):
     assert "match" in results._repr_html_()
 
 
+def test_a_mean_is_not_drawn_where_a_seed_has_no_score(tmp_path):
+    results = simulate(selectors=["fedavg"], seeds=[0, 1], out=tmp_path, **SMALL)
+    with Store.existing(tmp_path) as store:
+        store.db.execute(
+            "UPDATE rounds SET test_score = NULL WHERE round > 0 AND run = ?",
+            (store.configs()[0].key,),
+        )
+    (line,) = results.plot(ax=Figure().subplots()).lines
+    assert line.get_xdata().tolist() == [0]
+
+
 def test_results_are_loaded_from_a_folder_and_nothing_is_done_twice(tmp_path):
     first = simulate(selectors=["fedavg"], out=tmp_path, **SMALL)
     before = first.rounds.seconds.tolist()
     again = simulate(selectors=["fedavg"], out=tmp_path, **SMALL)
     assert again.rounds.seconds.tolist() == before
     assert Results.load(tmp_path).rounds.equals(first.rounds)
+
+
+def test_settings_in_one_folder_are_told_apart(tmp_path):
+    alone = [
+        simulate(selectors=["fedavg", "match"], out=tmp_path, **SMALL | {"lr": lr})
+        for lr in (0.01, 0.5)
+    ]
+    both = Results.load(tmp_path)
+    settings = ["Digits, ξ = 1, lr 0.01", "Digits, ξ = 1, lr 0.5"]
+    assert both.rounds.setting.unique().tolist() == settings
+    assert both.summary().setting.unique().tolist() == settings
+    assert "setting" not in alone[0].rounds
+    axes = both.plot(ax=Figure().subplots())
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
+    for results, setting in zip(alone, settings, strict=True):
+        rows = results.rounds[results.rounds.selector == "fedavg"]
+        expected = rows.groupby("round").test_accuracy.mean()
+        assert drawn[f"{setting}: fedavg"] == pytest.approx(expected.dropna())
+    with pytest.raises(StoreError, match="2 models of 'fedavg' with seed 0, in different settings"):
+        both.models["fedavg", 0]
 
 
 def test_objects_are_taken_for_data_models_and_selectors():
@@ -107,6 +143,38 @@ def test_objects_are_taken_for_data_models_and_selectors():
     assert cohorts["First:start=2"] == (2, 3)
     assert cohorts["First"] == (0, 1)
     assert set(cohorts.index) == {"First:start=2", "First", "match:evenness=free", "fedavg"}
+
+
+def test_numbers_of_numpys_are_numbers(results):
+    given = {"clients": np.int64(12), "cohort": np.int32(4), "rounds": np.int8(3)}
+    found = simulate(
+        selectors=["fedavg"], seeds=np.arange(1), lr=np.float64(1), progress=False, **given
+    )
+    expected = results.rounds[(results.rounds.selector == "fedavg") & (results.rounds.seed == 0)]
+    assert found.rounds.test_accuracy.tolist() == expected.test_accuracy.tolist()
+
+
+def test_a_temporary_folder_goes_with_its_results():
+    script = (
+        "from fedcohort import simulate\n"
+        "found = simulate(selectors=['fedavg'], rounds=1, clients=12, cohort=4, progress=False)\n"
+        "print(found.folder)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_other_processes_know_classes_of_ones_own(tmp_path):
+    given = {"selectors": [First, only(First(start=2), range(9))], **SMALL}
+    alone = simulate(**given)
+    together = simulate(workers=2, out=tmp_path, **given)
+    assert together.rounds.cohort.tolist() == alone.rounds.cohort.tolist()
 
 
 def test_wrapped_selectors_are_runs_of_their_own_by_whom_they_are_for(tmp_path):
@@ -161,6 +229,8 @@ def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
         ("selectors", ()): "selectors is empty",
         ("seeds", "12"): "seeds must be a list",
         ("seeds", 3): "seeds must be a list",
+        ("seeds", (True,)): r"seed of the run must be a whole number.*not True",
+        ("model", nn.Linear(64, 10)): "model is a Linear that is made already",
         ("seeds", (0.5,)): r"seed of the run must be a whole number.*not 0\.5",
         ("workers", 0): "workers must be a whole number at least 1, not 0",
     }.items():

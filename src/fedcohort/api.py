@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Integral
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedcohort.errors import (
     InvalidInputError,
+    InvalidModelError,
     InvalidParameterError,
     MissingPackageError,
+    StoreError,
     UnknownNameError,
 )
-from fedcohort.parameters import Interval
+from fedcohort.parameters import Interval, listed
 from fedcohort.selection import Selector
-from fedcohort.selection.registry import spec_of
+from fedcohort.selection.registry import selector_class, spec_of
 
 try:
     import torch
     from torch import nn
 
-    from fedcohort.federation import Dataset
+    from fedcohort.federation import Dataset, Progress
     from fedcohort.report.export import rounds_of, summary_row
     from fedcohort.report.grouping import group_runs
     from fedcohort.report.served import final_score_rows
-    from fedcohort.report.shown import shown_progress
+    from fedcohort.report.shown import shown_downloads, shown_progress
     from fedcohort.report.summary import summarise
     from fedcohort.simulation import RunConfig, Store
     from fedcohort.simulation.config import SETTINGS
@@ -104,36 +109,28 @@ def simulate(
     """
     if not (count := Interval(1, integral=True))(workers):
         raise InvalidParameterError(f"workers must be {count}, not {workers!r}.")
-    rules, numbers = _listed("selectors", selectors, '["match"]'), _listed("seeds", seeds, "[0]")
-    materials, named = _named(dataset, model, loss, settings)
-    configs = [
-        RunConfig(selector=spec, seed=int(seed) if isinstance(seed, Integral) else seed, **named)
-        for spec in (given if isinstance(given, str) else spec_of(given) for given in rules)
-        for seed in numbers
-    ]
-    prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
+    rules, numbers = listed("selectors", selectors, '["match"]'), listed("seeds", seeds, "[0]")
+    specs = [given if isinstance(given, str) else spec_of(given) for given in rules]
+    own = {selector_class(s) for s, given in zip(specs, rules, strict=True) if s is not given}
+    with shown_downloads(progress) as heard:
+        materials, named = _named(dataset, model, loss, own, settings, heard)
+        seeded = [{"seed": _plain(seed), **named} for seed in numbers]
+        configs = [RunConfig(selector=spec, **setting) for spec in specs for setting in seeded]
+        prepared = prepare_study(study_of_runs(configs), device=device, materials=materials)
     folder = _Folder(out)
     executor = Processes(workers) if workers > 1 else here
     with Store(folder.path) as store, shown_progress(progress) as report:
         run_study(prepared, store, executor, report=report, keep_models=True)
-    return Results(folder, prepared.wanted)
-
-
-def _listed(name: str, given: Any, like: str) -> list[Any]:
-    """Return several things as a list, and refuse one thing or none."""
-    # A text is iterable too, letter by letter.
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidInputError(f"{name} must be a list, such as {like}, not {given!r}.")
-    if not (found := list(given)):
-        raise InvalidInputError(f"{name} is empty: give a list, such as {like}.")
-    return found
+    return Results(folder, prepared.study.configs)
 
 
 def _named(
     dataset: str | Dataset,
     model: str | ModelFactory,
     loss: str | Losses,
+    selectors: Collection[type[Selector]],
     settings: Mapping[str, Any],
+    heard: Progress | None,
 ) -> tuple[Materials, dict[str, Any]]:
     """Give objects names, and return them with the settings of all runs."""
     chosen = _settings(settings)
@@ -146,6 +143,11 @@ def _named(
         datasets[dataset] = given
         if given.client is not None:
             chosen.setdefault("skew", "natural")
+    if isinstance(model, nn.Module):
+        raise InvalidModelError(
+            f"model is a {type(model).__name__} that is made already, and every run makes its own:"
+            " give what makes it, such as lambda shape, classes: Net(...)."
+        )
     if not isinstance(model, str):
         factory, model = model, _reference(model)
         factories[model] = factory
@@ -153,7 +155,7 @@ def _named(
         function, loss = loss, _reference(loss)
         losses[loss] = function
     named = {"dataset": dataset, "model": model, "loss": loss}
-    return Materials(datasets, factories, losses), chosen | named
+    return Materials(datasets, factories, losses, selectors, heard), chosen | named
 
 
 def _reference(given: Callable[..., Any]) -> str:
@@ -173,8 +175,14 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         if name not in known:
             raise UnknownNameError("setting", name, known)
+    plain = {name: _plain(value) for name, value in given.items()}
     # None says here what a word says in a study file.
-    return {n: v if v is None else SETTINGS[n].from_toml(v) for n, v in given.items()}
+    return {n: v if v is None else SETTINGS[n].from_toml(v) for n, v in plain.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy's as one of Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _goal(target: float, target_on: Part) -> Target:
@@ -223,7 +231,8 @@ class Results:
         """One row per run and client: how the final global model does on the client's samples.
 
         `part` is ``train`` for the samples that the client trains on; data sets with clients in
-        their test part have rows with ``test`` besides, in which clients are numbered anew.
+        their test part have rows with ``test`` besides. Each part numbers its clients anew; `name`
+        is the same in both, and empty where the data name no clients.
         """
         return self._final("client")
 
@@ -246,13 +255,18 @@ class Results:
         return self._table(rows)
 
     def _table(self, rows: Iterable[tuple[RunConfig, dict[str, Any]]]) -> pd.DataFrame:
-        """Return rows with the run that each is about."""
+        """Return rows with the run that each is about, and its setting if there are several."""
         import pandas as pd
 
-        labels = {c.key: g.label for g in group_runs(self._configs) for c in g.configs}
+        groups = group_runs(self._configs)
+        several = len({group.panel for group in groups}) > 1
+        named = {
+            c.key: {"label": group.label} | ({"setting": group.panel} if several else {})
+            for group in groups
+            for c in group.configs
+        }
         return pd.DataFrame(
-            {"label": labels[c.key], "selector": c.selector, "seed": c.seed, **row}
-            for c, row in rows
+            {**named[c.key], "selector": c.selector, "seed": c.seed, **row} for c, row in rows
         )
 
     def summary(self, target: float = 0.9, target_on: Part = "train") -> pd.DataFrame:
@@ -271,14 +285,20 @@ class Results:
         with Store.existing(self.folder) as store:
             found = summarise(store, goal, self._configs)
         scores = tuple(dict.fromkeys(summary.score for summary in found))
-        rows = ({"selector": summary.label, **summary_row(summary, scores)} for summary in found)
+        several = len({summary.panel for summary in found}) > 1
+        rows = (
+            {"selector": summary.label}
+            | ({"setting": summary.panel} if several else {})
+            | summary_row(summary, scores)
+            for summary in found
+        )
         table = pd.DataFrame(rows).set_index("selector")
         # What does not apply is left out; a target that nobody reached does.
         unknown = table.columns[table.isna().all()].difference(["rounds_to_target"])
         return table.drop(columns=unknown)
 
     def plot(self, score: str | None = None, ax: Axes | None = None) -> Axes:
-        """Draw the mean of a score over the seeds, one line per selector, with its range.
+        """Draw the mean of a score over the seeds, a line per selector and setting, with its range.
 
         Parameters
         ----------
@@ -297,9 +317,12 @@ class Results:
         if score not in table:
             raise UnknownNameError("score", score, table.columns)
         axes = plt.subplots()[1] if ax is None else ax
-        for label, rows in table.dropna(subset=[score]).groupby("label", sort=False):
-            curve = rows.groupby("round")[score].agg(["mean", "min", "max"])
-            (line,) = axes.plot(curve.index, curve["mean"], label=label)
+        apart = [name for name in ("setting", "label") if name in table]
+        for names, rows in table.dropna(subset=[score]).groupby(apart, sort=False):
+            curve = rows.groupby("round")[score].agg(["mean", "min", "max", "count"])
+            # A mean of those that are left would get better where the worst has diverged.
+            curve = curve[curve["count"] == rows["seed"].nunique()]
+            (line,) = axes.plot(curve.index, curve["mean"], label=": ".join(names))
             axes.fill_between(
                 curve.index, curve["min"], curve["max"], color=line.get_color(), alpha=0.15
             )
@@ -320,8 +343,14 @@ class Results:
 
     @property
     def models(self) -> Mapping[tuple[str, int], dict[str, torch.Tensor]]:
-        """The final global models as state dicts, by (selector, seed)."""
-        return _Models(self.folder, {(c.selector, c.seed): c.key for c in self._configs})
+        """The final global models as state dicts, by (selector, seed).
+
+        Where these have several settings they name no one model, and asking for it is refused.
+        """
+        keys: dict[tuple[str, int], list[str]] = {}
+        for config in self._configs:
+            keys.setdefault((config.selector, config.seed), []).append(config.key)
+        return _Models(self.folder, keys)
 
     def __repr__(self) -> str:
         runs = len(self._configs)
@@ -339,20 +368,28 @@ class _Folder:
     named: str | Path | None
 
     def __post_init__(self) -> None:
-        self._temporary = None
-        if self.named is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="fedcohort-")
-        self.path = Path(self._temporary.name if self._temporary else str(self.named))
+        if self.named is not None:
+            self.path = Path(self.named)
+            return
+        # Not a TemporaryDirectory, which complains of being left to the end.
+        self.path = Path(tempfile.mkdtemp(prefix="fedcohort-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 class _Models(Mapping[tuple[str, int], dict[str, torch.Tensor]]):
     """Models that are read when they are asked for."""
 
-    def __init__(self, folder: Path, keys: dict[tuple[str, int], str]) -> None:
+    def __init__(self, folder: Path, keys: dict[tuple[str, int], list[str]]) -> None:
         self._folder, self._keys = folder, keys
 
     def __getitem__(self, key: tuple[str, int]) -> dict[str, torch.Tensor]:
-        arrays = read_model(self._folder, self._keys[key])
+        selector, seed = key
+        if len(own := self._keys[key]) > 1:
+            raise StoreError(
+                f"{str(self._folder)!r} has {len(own)} models of {selector!r} with seed {seed}, in"
+                " different settings: give each setting a folder of its own to tell them apart."
+            )
+        arrays = read_model(self._folder, own[0])
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def __iter__(self) -> Iterator[tuple[str, int]]:

@@ -41,6 +41,21 @@ def test_the_demo_prints_a_table_and_writes_a_page(fedcohort, tmp_path):
     assert re.search(r"dp3s +\d+", again.stdout)
 
 
+def test_what_a_model_prints_is_not_in_the_document(fedcohort, tmp_path):
+    (tmp_path / "talks.py").write_text(
+        "import torch\nprint('imported')\n\n\nclass Net(torch.nn.Module):\n"
+        "    def __init__(self, shape, classes):\n        super().__init__()\n"
+        "        self.out = torch.nn.Linear(64, classes)\n\n"
+        "    def forward(self, x):\n        print('forward')\n"
+        "        return self.out(x.flatten(1))\n"
+    )
+    done = fedcohort("run", *SMALL, "--rounds", "1", "--model", "talks.py:Net", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [r["selector"] for r in json.loads(done.stdout)["results"]] == ["dp3s", "fedavg"]
+    assert "imported" in done.stderr
+    assert "forward" in done.stderr
+
+
 def test_run_prints_one_json_document(fedcohort):
     done = fedcohort(
         "run", *SMALL, "--rounds", "4", "--seeds", "0..1", "--selector", "dp3s",
@@ -163,10 +178,15 @@ WRONG = {
         ["run", "--dataset", "good.npz", "--clients", "7", "--skew", "iid", "--cohort", "2"],
         r"good\.npz has clients of its own.*leave out skew iid and clients 7",
     ),
+    "ignored skew": (
+        ["run", "--dataset", "good.npz", "--skew", "iid", "--cohort", "2"],
+        r"good\.npz has clients of its own.*leave out skew iid\.",
+    ),
     "ignored promise": (["run", "--profile-delta", "1e-6"], "belongs to a profile_epsilon"),
     "seeds": (["run", "--seeds", "1-3"], r"0\.\.9"),
     "device": (["run", "--device", "tpu"], "auto, cpu or cuda"),
     "model": (["run", "--model", "cnnn"], "did you mean 'cnn'"),
+    "layer": (["run", "--profile-layer", "fc3"], "has no layer 'fc3': choose one of conv1"),
     "no BatchNorm": (["run", "--normalisation", "local"], "has no BatchNorm layer: leave it out"),
     "no images": (
         ["run", "--dataset", "good.npz", "--cohort", "2", "--augment", "flip"],
@@ -266,6 +286,23 @@ def test_a_model_that_was_replaced_is_trained_anew(warm_fedcohort, tmp_path):
     assert found[0][0]["train_accuracy"] == found[1][0]["train_accuracy"]
     assert found[0][0]["train_accuracy"] != found[2][0]["train_accuracy"]
     assert len(_tables(warm_fedcohort, tmp_path)) == 2
+
+
+def test_models_are_saved_and_lost_ones_are_said_before_any_training(warm_fedcohort, tmp_path):
+    options = ("run", *SMALL, "--rounds", "2", "--selector", "fedavg")
+    assert warm_fedcohort(*options, "--out", "plain").returncode == 0
+    more = (*options, "--selector", "match", "--save-model", "saved")
+    refused = warm_fedcohort(*more, "--out", "plain")
+    assert refused.returncode == 2
+    assert re.fullmatch(r"Error: The models of 1 of 2 runs in 'plain' [^\n]+\n", refused.stderr)
+    with Store.existing(tmp_path / "plain") as store:
+        assert [config.selector for config in store.configs()] == ["fedavg"]
+    # What was kept is found again, and the others are done.
+    for given in (options + more[-2:], more):
+        done = warm_fedcohort(*given, "--out", "other")
+        assert done.returncode == 0, done.stderr
+    names = {path.name.split("-")[2] for path in (tmp_path / "saved").glob("*.pt")}
+    assert names == {"fedavg", "match"}
 
 
 def _path(folder):

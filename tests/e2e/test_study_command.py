@@ -85,15 +85,16 @@ def test_a_study_that_stops_in_time_says_so_and_that_it_changed(warm_fedcohort, 
     assert [part["left"] for part in before["parts"]] == [4, 1]
     assert before["seconds_left"] is None
     (tmp_path / "small.toml").write_text(SMALL.replace('"0..1"', '"1..2"'))
-    done = warm_fedcohort(*small, "--part", "two classes")
+    done = warm_fedcohort(*small, "--part", "one class")
     assert done.returncode == 0, done.stderr
     assert "2 runs are added; 2 that it does not name any more stay" in done.stderr
-    assert "ξ = H" in done.stdout
-    assert "ξ = 1" not in done.stdout
+    assert "ξ = 1" in done.stdout
+    assert "ξ = H" not in done.stdout
     status = warm_fedcohort("study", "status", "fedcohort-out")
-    assert re.search(r"one class +0 +0 +4 +0 of 24", status.stdout)
-    assert re.search(r"two classes +1 +0 +0 +4 of 4", status.stdout)
-    assert re.search(r"named by no study any more\) +0 +0 +2", status.stdout)
+    assert re.search(r"one class +4 +0 +0 +24 of 24", status.stdout)
+    assert re.search(r"two classes +0 +0 +1 +0 of 4", status.stdout)
+    # They were to train beside the others, and do.
+    assert re.search(r"named by no study any more\) +2 +0 +0", status.stdout)
     # More seeds of one rule, without a copy of the file.
     more = warm_fedcohort(*small, "--part", "two classes", "--selector", "match", "--seeds", "7..8")
     assert more.returncode == 0, more.stderr

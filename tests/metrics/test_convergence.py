@@ -3,6 +3,7 @@ import pytest
 
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.metrics import RoundsInterval, bootstrap_interval, drop_after_peak, rounds_to_target
+from fedcohort.metrics.convergence import weighted_sums
 
 
 def test_the_first_evaluated_round_at_or_above_the_target():
@@ -30,6 +31,22 @@ def test_a_mean_that_equals_the_target_reaches_it_despite_rounding():
 
 def test_a_round_that_was_not_evaluated_never_counts():
     assert rounds_to_target([1, 2, 3], [0.1, np.nan, 0.9], 0.5) == 3
+
+
+def test_a_seed_that_diverged_holds_the_mean_back_and_leaves_the_others_alone():
+    """Of two seeds one has no accuracy in round 3: a resample reaches 0.9 without it alone."""
+    curves = np.array([[0.1, 0.8, 0.9], [0.1, 0.8, np.nan]])
+    assert rounds_to_target([1, 2, 3], curves, 0.9) is None
+    assert rounds_to_target([1, 2, 3], curves, 0.8) == 2
+    counts = np.array([[2, 0], [1, 1], [0, 2]])
+    np.testing.assert_allclose(
+        weighted_sums(counts, curves),
+        [[0.2, 1.6, 1.8], [0.2, 1.6, np.nan], [0.2, 1.6, np.nan]],
+    )
+    middle = bootstrap_interval(
+        [1, 2, 3], curves, 0.9, rng=np.random.default_rng(0), confidence=0.6
+    )
+    assert middle == RoundsInterval(3, None), "a quarter of the resamples are without it"
 
 
 def test_the_drop_is_from_the_highest_point_of_the_mean_curve_to_its_last():

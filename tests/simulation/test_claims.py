@@ -86,6 +86,41 @@ def test_without_its_checkpoint_a_group_begins_again(store, claims):
     assert store.records(RUNS[0].key) == []
 
 
+def test_finished_runs_from_elsewhere_stay_whatever_becomes_of_their_group(store, claims):
+    store.begin(RUNS[0], {}, FEDERATION)
+    store.save({RUNS[0].key: [RoundRecord(round=r) for r in range(4)]}, done=True)
+    claim = claims.claim(everything(store))
+    assert [record.round for record in store.records(RUNS[0].key)] == [0, 1, 2, 3]
+    claims.begin(claim, [(config, {}, FEDERATION) for config in claim.configs])
+    claims.save(claim, records(claim, 0, 1), state(1), 0.5)
+    claims.release(claim)
+    (path,) = (store.folder / "checkpoints").iterdir()
+    path.unlink()
+    claims.claim(everything(store))
+    assert [record.round for record in store.records(RUNS[0].key)] == [0, 1, 2, 3]
+    assert store.records(RUNS[1].key) == []
+
+
+def test_who_is_slow_to_read_a_checkpoint_beats_and_leaves_the_group_to_who_took_it_over(
+    store, claims, monkeypatch
+):
+    claim = claims.claim(everything(store))
+    claims.begin(claim, [(config, {}, FEDERATION) for config in claim.configs])
+    claims.save(claim, records(claim, 0, 1), state(1), 0.5)
+    claims.release(claim)
+    seen = []
+
+    def slow(*_):
+        seen.append(claims._live.copy())
+        store.db.execute("UPDATE claims SET holder = 'another'")
+
+    monkeypatch.setattr("fedcohort.simulation.claims.read_checkpoint", slow)
+    assert claims.claim({claim.group}) is None
+    assert seen == [{claim.group: 1}]
+    assert store.db.execute("SELECT holder FROM claims").fetchall() == [("another",)]
+    assert len(store.records(RUNS[0].key)) == 2
+
+
 def test_a_claim_of_a_dead_process_is_taken_over(store, claims):
     claim = claims.claim(everything(store))
     child = os.fork()

@@ -56,6 +56,7 @@ CHANGED = {
     "content": "0123456789abcdef",
     "selection_content": "fedcba9876543210",
     "selector_revision": 2,
+    "averaging_revision": 2,
 }
 BASES = {
     "profile_delta": RunConfig(profile_epsilon=2.0),

@@ -1,12 +1,19 @@
 import dataclasses
+import functools
 import importlib
+import shutil
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
 from running import run
+from torch import nn
 
-from fedcohort.federation import load_dataset
+from fedcohort import references
+from fedcohort.errors import InvalidInputError
+from fedcohort.federation import Dataset, load_dataset
 from fedcohort.selection import Cohort, FedAvg, Selector
 from fedcohort.selection.registry import _registered, register
 from fedcohort.simulation import RunConfig, Store
@@ -45,8 +52,8 @@ def save(path, **changes):
     return str(path)
 
 
-def completed(config, dataset=None):
-    materials = Materials(None if dataset is None else {config.dataset: dataset})
+def completed(config, dataset=None, **objects):
+    materials = Materials(None if dataset is None else {config.dataset: dataset}, **objects)
     (complete,) = with_content(study_of_runs([config]), materials).configs
     return complete
 
@@ -79,6 +86,43 @@ def test_every_array_of_a_file_is_part_of_the_key(tmp_path, changes):
     assert after.lockstep_key() != before.lockstep_key()
 
 
+CHANGES = {
+    "x_train": np.ones((8, 4), np.uint8),
+    "y_train": np.arange(8) // 4,
+    "x_test": np.ones((4, 4), np.uint8),
+    "y_test": np.arange(4) // 2,
+    "classes": 3,
+    "scale": 2.0,
+    "class_names": ("no", "yes"),
+    "client": np.arange(8) // 4,
+    "client_names": ("a", "c"),
+    "task": "binary",
+    "inputs": "tokens",
+    "test_client": np.arange(4) // 2,
+    "test_client_names": ("a", "c"),
+}
+
+
+def test_every_field_of_a_data_set_is_named_here():
+    assert [field.name for field in dataclasses.fields(Dataset)] == ["name", *CHANGES]
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_every_field_of_a_data_set_is_part_of_the_key(field):
+    def content(**changes):
+        owners = {"client": np.arange(8) % 2, "test_client": np.arange(4) % 2}
+        names = {"client_names": ("a", "b"), "test_client_names": ("a", "b")}
+        x, y = np.zeros((8, 4), np.int64), np.arange(8) % 2
+        if changes.get("inputs") != "tokens":
+            x = x.astype(np.uint8)
+        given = {"x_train": x, "y_train": y, "x_test": x[:4], "y_test": y[:4], "classes": 2}
+        data = Dataset("mine", **(given | owners | names | changes))
+        return content_module._of_data(data)
+
+    assert content() == content()
+    assert content(**{field: CHANGES[field]}) != content()
+
+
 def test_data_are_hashed_once(tmp_path, monkeypatch):
     config = RunConfig(dataset=save(tmp_path / "my.npz"), cohort=2)
     data = load_dataset(config.dataset)
@@ -87,7 +131,7 @@ def test_data_are_hashed_once(tmp_path, monkeypatch):
     def fail(*_):
         raise AssertionError("hashed again")
 
-    monkeypatch.setattr(content_module, "_of_arrays", fail)
+    monkeypatch.setattr(content_module, "fingerprint", fail)
     assert completed(dataclasses.replace(config, seed=1), data).content == first.content
 
 
@@ -130,6 +174,125 @@ def test_a_model_of_a_file_is_read_from_there(tmp_path, own_model, digits):
     assert completed(config, digits).key != before.key
 
 
+class Times(nn.Module):
+    def __init__(self, outputs, a):
+        super().__init__()
+        self.layer = nn.Linear(64, outputs)
+        self.a, self.noise = a, torch.randn(3)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)) * self.a
+
+
+def closed(a):
+    return lambda _, outputs: Times(outputs, a)
+
+
+def with_default(a):
+    def make(shape, outputs, a=a):  # noqa: ARG001
+        return Times(outputs, a)
+
+    return make
+
+
+def partial(a):
+    return functools.partial(lambda _, outputs, a: Times(outputs, a), a=a)
+
+
+@pytest.mark.parametrize("made", [closed, with_default, partial])
+def test_what_a_factory_holds_is_part_of_the_key(digits, made):
+    config = RunConfig(model="own:make")
+
+    def key(a):
+        return completed(config, digits, models={"own:make": made(a)}).key
+
+    assert key(0.1) == key(0.1)
+    assert key(0.1) != key(3.0)
+
+
+def test_what_a_factory_reads_is_part_of_the_key_and_the_seed_is_not(digits, tmp_path):
+    file = tmp_path / "weights"
+
+    def make(_, outputs):
+        model = Times(outputs, 1.0)
+        model.a = float(file.read_text())
+        return model
+
+    def content(a, **settings):
+        file.write_text(a)
+        config = RunConfig(model="own:make", **settings)
+        return completed(config, digits, models={"own:make": make}).content
+
+    assert content("0.1") == content("0.1", seed=5) == content("0.1", init="xavier-normal")
+    assert content("0.1") != content("3")
+
+
+def test_what_a_loss_holds_is_part_of_the_key(digits):
+    def key(held):
+        def loss(outputs, targets):
+            return nn.functional.cross_entropy(outputs * held[0], targets, reduction="none")
+
+        config = RunConfig(loss="own:loss")
+        return completed(config, digits, losses={"own:loss": loss}).key
+
+    assert key([1.0]) == key([1.0])
+    assert key([1.0]) != key([2.0])
+    with pytest.raises(InvalidInputError, match="what the loss own:loss → held is, of type gen"):
+        key(x for x in ())
+
+
+HELPED = """
+from fedcohort import Cohort, Selector
+from own_helper import first
+
+class Own(Selector):
+    def _choose(self, k, available, rng):
+        return self._cohort(first(available, k))
+"""
+
+
+def test_a_selectors_helper_in_another_file_is_part_of_the_key(tmp_path, digits):
+    (tmp_path / "own_rule.py").write_text(HELPED)
+    keys = []
+    try:
+        for text in ("available[:k]", "available[:k]", "available[-k:]"):
+            (tmp_path / "own_helper.py").write_text(f"def first(available, k): return {text}")
+            # As if in a process of its own.
+            sys.modules.pop("own_helper", None)
+            references._loaded.clear()
+            shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+            config = RunConfig(selector=f"{tmp_path / 'own_rule.py'}:Own")
+            keys.append(completed(config, digits).key)
+    finally:
+        sys.modules.pop("own_helper", None)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_code_without_a_file_is_run_anew_when_it_changed(tmp_path):
+    text = """
+import sys, torch
+from fedcohort import simulate
+from fedcohort.simulation import Store
+def loss(outputs, targets):
+    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none") * FACTOR
+simulate(selectors=["fedavg"], loss=loss, clients=5, cohort=2, rounds=1, progress=False, out="out")
+with Store.existing("out") as store:
+    print(len(store.configs()))
+"""
+    found = [
+        subprocess.run(
+            [sys.executable, "-"],
+            input=text.replace("FACTOR", factor),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for factor in ("1", "1", "9")
+    ]
+    assert [int(runs) for runs in found] == [1, 1, 2]
+
+
 def test_a_trace_that_changed_is_another(tmp_path, digits):
     trace = np.ones((3, 100), np.uint8)
     np.save(tmp_path / "trace.npy", trace)
@@ -154,7 +317,8 @@ def test_the_code_of_a_selector_of_ones_own_is_part_of_the_key(digits, monkeypat
         before = completed(config, digits)
         assert before.selection_content
         assert before.lockstep_key() == config.lockstep_key(), "it trains beside the others"
-        monkeypatch.setattr(content_module.Path, "read_text", lambda *_: "another rule")
+        other = lambda self, k, available, rng: Cohort(available[-k:], np.ones(k))  # noqa: ARG005, E731
+        monkeypatch.setattr(OwnRule, "_choose", other)
         assert completed(config, digits).key != before.key
     finally:
         del _registered["own-rule"]
@@ -170,6 +334,25 @@ def test_a_rule_that_was_revised_is_another(digits, monkeypatch):
     assert after.key != before.key
     assert after.federation_key == before.federation_key
     assert completed(RunConfig(selector="ward"), digits).selector_revision == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "revision"),
+    [
+        ({"speed_spread": 1.0, "availability": "0.5"}, 1),
+        ({"dropout": 0.1}, 2),
+        ({"deadline": 2.0}, 2),
+        ({"over_selection": 1.5}, 2),
+    ],
+)
+def test_runs_in_which_some_do_not_answer_are_others_since_they_are_averaged_right(
+    digits, settings, revision
+):
+    config = RunConfig(selector="fedavg", **settings)
+    after = completed(config, digits)
+    assert after.averaging_revision == revision
+    assert (after.key == config.key) == (revision == 1)
+    assert after.lockstep_key() == config.lockstep_key()
 
 
 def test_replaced_data_are_trained_anew(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from fedcohort import simulate
 from fedcohort.selection import Need, Outcome, make_selector
 from fedcohort.simulation import lockstep
-from fedcohort.simulation.device_updates import DeviceUpdates
+from fedcohort.simulation.device_updates import DeviceUpdates, stay_on_device
 
 CPU = torch.device("cpu")
 COMPARING = ["clustered", "clustered:distance=l2", "divfl", "fedgs"]
@@ -68,7 +68,7 @@ def test_a_run_chooses_the_same_clients(monkeypatch):
     def run():
         results = simulate(
             dataset="digits",
-            selectors=["clustered", "divfl", "fedgs", "hics"],
+            selectors=["clustered", "divfl", "fedgs", "hics", "always(clustered; 3)"],
             clients=20,
             cohort=4,
             rounds=6,
@@ -81,13 +81,14 @@ def test_a_run_chooses_the_same_clients(monkeypatch):
     kept = []
 
     def keep(selector, clients, _device):
-        if getattr(selector, "only_products", False):
-            selector.keep_updates_in(DeviceUpdates(clients, CPU))
+        if getattr(selector.innermost, "only_products", False):
+            selector.innermost.keep_updates_in(DeviceUpdates(clients, CPU))
+            assert stay_on_device(selector)
             kept.append(selector.name)
 
     monkeypatch.setattr(lockstep, "keep_on_device", keep)
     assert run().equals(expected)
-    assert sorted(kept) == ["clustered", "divfl", "fedgs"]
+    assert sorted(kept) == ["always(clustered)", "clustered", "divfl", "fedgs"]
 
 
 def test_a_rule_that_looks_at_the_updates_themselves_keeps_them():

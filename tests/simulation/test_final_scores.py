@@ -4,6 +4,7 @@ import dataclasses
 import sqlite3
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from running import lockstep_of, run
@@ -139,8 +140,9 @@ def test_results_exports_and_summaries_say_who_is_served_worst(tmp_path):
     assert set(classes.part) == {"test"}
     assert len(classes) == 2 * 2 * 10
     assert list(clients.columns) == [
-        *("label", "selector", "seed", "part", "client", "samples", "accuracy", "loss")
+        *("label", "selector", "seed", "part", "client", "name", "samples", "accuracy", "loss")
     ]
+    assert clients.name.isna().all()
     own = clients[(clients.selector == "dp3s") & (clients.seed == 1)]
     with Store(tmp_path) as store:
         served = {s.label: s.served for s in summarise(store, 0.9)}["dp3s"]
@@ -160,6 +162,28 @@ def test_results_exports_and_summaries_say_who_is_served_worst(tmp_path):
         assert len(lines) == rows + 1
         assert lines[0].startswith("run,")
     assert list(TABLES) == ["rounds", "runs", "summary", "clients", "classes"]
+
+
+def test_clients_have_their_names_in_both_parts(tmp_path):
+    data = dataclasses.replace(natural(), test_client_names=("b", "d"))
+    results = simulate(
+        dataset=data,
+        selectors=["fedavg", "match"],
+        cohort=2,
+        rounds=1,
+        out=tmp_path,
+        progress=False,
+    )
+    rows = [("train", n, name) for n, name in enumerate("abc")]
+    rows += [("test", 0, "b"), ("test", 1, "d")]
+    clients = results.clients
+    assert [*zip(clients.part, clients.client, clients.name, strict=True)] == 2 * rows
+    with Store(tmp_path) as store:
+        (path,) = export(store, tmp_path / "c.csv", "clients")
+        # What is written later keeps what was known before.
+        federation = store.federation(store.configs()[0])
+    assert pd.read_csv(path).name.tolist() == clients.name.tolist()
+    assert federation.keys() == {"label_counts", "profiles", "client_names", "test_client_names"}
 
 
 def test_the_worst_tenth_is_rounded_up_and_leaves_out_what_is_not_known():

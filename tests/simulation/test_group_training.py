@@ -36,7 +36,7 @@ class _Lockstep:
     def states(self):
         return ["state"]
 
-    def models(self, _run):
+    def state_dict(self, _run):
         return {}
 
     def final_scores(self, _run):

@@ -1,14 +1,18 @@
 """Runs with clients that are away, slow or drop out, and with other servers."""
 
+import copy
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from running import lockstep_of, without_times
 
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.system import parse_availability
+from fedcohort.training.inputs import prepare_inputs
 
 SMALL = RunConfig(clients=40, cohort=8, rounds=6, lr=0.1, selector="match")
 
@@ -62,6 +66,30 @@ def test_what_drops_out_sends_nothing():
     for record in records[1:]:
         assert record.bytes_up == model_bytes * (8 - len(record.left_out))
         assert record.bytes_down == model_bytes * 8
+
+
+@pytest.mark.parametrize(
+    "missing", [{"dropout": 0.5}, {"over_selection": 1.5, "speed_spread": 1.0}, {"deadline": 1.0}]
+)
+def test_the_weight_of_who_does_not_answer_goes_to_the_rest(missing):
+    # One step on all samples of each: together, one step on the samples of those who answer.
+    config = RunConfig(
+        clients=40, cohort=8, selector="fedavg", lr=0.1, size_spread=0.5, seed=2, **missing
+    )
+    materials = Materials()
+    dataset, model = materials.dataset(config), copy.deepcopy(materials.model(config))
+    federation = materials.federation(config)
+    (record,), lockstep = _records(config, 1)
+    answered = sorted(set(record.cohort) - set(record.left_out))
+    assert record.left_out
+    assert answered
+    samples = np.concatenate([federation.partition.of(client) for client in answered])
+    outputs = model(prepare_inputs(dataset.x_train[samples], dataset, standard=True))
+    loss = F.cross_entropy(outputs, torch.from_numpy(dataset.y_train[samples]).long())
+    gradients = torch.autograd.grad(loss, [*model.parameters()])
+    for (name, first), gradient in zip(model.named_parameters(), gradients, strict=True):
+        expected = (first - 0.1 * gradient).detach()
+        torch.testing.assert_close(lockstep.parameters[name][0], expected, atol=1e-6, rtol=1e-4)
 
 
 def test_a_deadline_bounds_every_round():

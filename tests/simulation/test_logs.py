@@ -60,6 +60,8 @@ def test_mlflow_reads_what_was_logged(tmp_path, monkeypatch):
 def test_runs_of_other_settings_have_other_names():
     assert run_name(CONFIG) != run_name(dataclasses.replace(CONFIG, lr=0.2))
     assert not set(run_name(CONFIG)) & set(":/= ")
+    long = dataclasses.replace(CONFIG, selector=f"only(match; {'ö' * 150})")
+    assert 200 < len(run_name(long).encode()) < 220
 
 
 @pytest.mark.parametrize("target", ["", "tensorboard", "tensorboard:", "paper:here"])

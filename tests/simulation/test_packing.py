@@ -1,8 +1,11 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from fedcohort.federation import load_dataset
 from fedcohort.simulation import RunConfig, packing
@@ -99,3 +102,60 @@ def test_a_rule_that_keeps_little_of_an_update_has_a_small_state():
 
     assert together("delta") == together("hics") == [3]
     assert together("divfl") == [1, 1, 1]
+
+
+class Listed(nn.Module):
+    """Parameters without layers, as PyTorch's lists of them are."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.weights = nn.ParameterList([nn.Parameter(torch.randn(classes, math.prod(shape)))])
+
+    def forward(self, x):
+        return F.linear(x.flatten(1), self.weights[0])
+
+
+class Returning(nn.Module):
+    """Layers that return something else than a tensor."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.rnn, self.last = nn.GRU(shape[-1], 8), nn.Linear(8, classes)
+        self.parts = nn.ModuleList()
+        for kind in (lambda x: {"x": x}, lambda x: [x, "x"], lambda _: None):
+            self.parts.append(Calling(kind))
+
+    def forward(self, x):
+        for part in self.parts:
+            part(x)
+        rows = x[:, 0].transpose(0, 1)
+        packed = nn.utils.rnn.pack_padded_sequence(rows, [len(rows)] * len(x))
+        return self.last(nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0])[0][-1])
+
+
+class Calling(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def scripted(shape, classes):
+    return torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes)))
+
+
+def untracked(shape, classes):
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(shape), classes),
+        nn.BatchNorm1d(classes, track_running_stats=False),
+    )
+
+
+@pytest.mark.parametrize("model", [Listed, Returning, scripted, untracked])
+def test_the_memory_of_any_model_can_be_estimated(model):
+    run = RunConfig(clients=10, cohort=3, rounds=1, model="own")
+    (pack,) = packer(Materials(models={"own": model}), CPU)([run])
+    assert pack.cost > 0

@@ -4,7 +4,6 @@ import sqlite3
 import numpy as np
 
 from fedcohort.simulation import RoundRecord, RunConfig, Store
-from fedcohort.simulation.claims import Claims
 from fedcohort.simulation.groups import group_states, groups_of, part_states
 from fedcohort.simulation.packing import Pack
 from fedcohort.simulation.planning import enter_study
@@ -79,23 +78,3 @@ def test_targets_of_the_format_before_are_of_the_training_score(tmp_path):
         tested = Study("tested", (Part("a", tuple(RUNS), Target(0.5, "test")),), "text")
         enter_study(store, tested, in_pairs)
         assert {part.target for part in part_states(store)} == {Target(0.9), Target(0.5, "test")}
-
-
-def test_unfinished_runs_of_the_first_format_begin_again(tmp_path):
-    with Store(tmp_path) as store:
-        store.begin(RUNS[0], {}, FEDERATION)
-        store.save({RUNS[0].key: [RoundRecord(round=0), RoundRecord(round=1)]})
-        store.begin(RUNS[1], {}, FEDERATION)
-        store.save({RUNS[1].key: [RoundRecord(round=3)]}, done=True)
-    with sqlite3.connect(tmp_path / "results.sqlite") as db:
-        for table in ("studies", "parts", "groups", "members", "claims"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("ALTER TABLE rounds DROP COLUMN elapsed")
-        db.execute("PRAGMA user_version=1")
-    db.close()
-    with Store(tmp_path) as store:
-        assert enter_study(store, study_of_runs(RUNS[:2]), in_pairs).added == 1
-        claim = Claims(store).claim(groups_of(store, RUNS))
-        assert claim.configs == (RUNS[0],)
-        assert store.records(RUNS[0].key) == []
-        assert store.records(RUNS[1].key) == [RoundRecord(round=3)]

@@ -16,7 +16,7 @@ def test_the_time_left_is_measured_by_shape():
     unknown = _group("d", "new", 0, 0.0, cost=2.0)
     assert seconds_left([slow, fast, unknown]) == 55 + 10 * 2 * 5.5
     assert seconds_left([unknown], timed=[slow, fast]) == 10 * 2 * 5.5
-    progress = progress_of([slow, dataclasses.replace(fast, live=7)], "digits")
+    progress = progress_of([slow, dataclasses.replace(fast, live=7)], "digits", 1)
     assert (progress.done, progress.total, progress.seconds_left) == (24, 40, 53)
 
 

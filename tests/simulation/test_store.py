@@ -57,13 +57,16 @@ def test_a_save_that_fails_leaves_nothing_half_written(tmp_path, config):
         assert store.records(config.key) == []
 
 
-def test_profiles_that_come_later_complete_a_federation(tmp_path, config):
+def test_what_comes_later_completes_a_federation(tmp_path, config):
     profiles = np.ones((2, 4), np.float32)
     with Store(tmp_path) as store:
         store.begin(config, {}, FEDERATION)
         store.begin(config, {}, FEDERATION | {"profiles": profiles})
         store.begin(config, {}, FEDERATION)
-        assert store.federation(config)["profiles"].shape == (2, 4)
+        store.begin(config, {}, FEDERATION | {"client_names": np.array(["a", "b"])})
+        known = store.federation(config)
+        assert known["profiles"].shape == (2, 4)
+        assert known["client_names"].tolist() == ["a", "b"]
 
 
 def test_folders_that_cannot_be_used_are_refused_by_name(tmp_path):

@@ -10,9 +10,14 @@ IDS = np.arange(1000)
 WORK = np.ones(1000)
 
 
-def _attend(round_=1, ids=IDS, wanted=1000, spread=0.0, dropout=0.0, deadline=None):
+def _attend(round_=1, ids=IDS, wanted=1000, spread=0.0, dropout=0.0, deadline=None, able=None):
+    work, able = np.ones(len(ids)), np.ones(len(ids), bool) if able is None else able
     return attend(
-        3, round_, ids, np.ones(len(ids)), wanted, spread=spread, dropout=dropout, deadline=deadline
+        *(3, round_, ids, work, wanted),
+        able=able,
+        spread=spread,
+        dropout=dropout,
+        deadline=deadline,
     )
 
 

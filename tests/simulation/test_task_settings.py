@@ -32,7 +32,7 @@ def table(tmp_path):
 
 
 def prepared(*configs):
-    return prepare_study(study_of_runs(configs), device="cpu").wanted
+    return prepare_study(study_of_runs(configs), device="cpu").study.configs
 
 
 def test_a_file_is_read_for_the_task_that_is_asked_for(table):

@@ -57,13 +57,16 @@ def _on_settings(config: RunConfig, device: str) -> Advice:
             " them to a file and give --profiles FILE."
         )
     # Imported only now, since PyTorch comes with it: wrong options are answered at once.
+    from fedcohort.report.shown import shown_downloads
     from fedcohort.simulation.assignment import asked_and_lost
     from fedcohort.simulation.devices import device_for
     from fedcohort.simulation.federation_profiles import agreements_and_shared, profiles_and_sizes
     from fedcohort.simulation.materials import Materials
 
     where = device_for([config], device)
-    materials = Materials()
+    with shown_downloads(True) as heard:
+        materials = Materials(progress=heard)
+        materials.dataset(config)
     profiles, sizes = profiles_and_sizes(config, materials, where)
     asked, lost = asked_and_lost(config, len(sizes))
     if config.promise is not None:

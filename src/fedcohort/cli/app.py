@@ -1,12 +1,12 @@
 """The commands and their options."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedcohort.cli.advise import ADVICE_WITHOUT, advice_on
+from fedcohort.cli.document import Json, print_document
 from fedcohort.cli.options import App, completion, one_of, with_settings
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.federation import DATASETS
@@ -20,7 +20,6 @@ study_app = App(help="Many runs, named in one TOML file.")
 app.add_typer(study_app, name="study")
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; resumes what is there.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 TargetOn = Annotated[
     str, typer.Option(help="Whether --target is accuracy on train or on test samples.")
@@ -201,7 +200,7 @@ def run_study(
     if seeds is not None:
         replaced["seeds"] = parse_seeds(seeds, "--seeds")
     study = read_study(file, replaced)
-    study.only(part or ())
+    study = study.only(part) if part else study
     one_of("--engine", engine, ("local", "ray"))
     for target in log or ():
         parse_log(target)
@@ -212,7 +211,6 @@ def run_study(
         study,
         out,
         device=device,
-        parts=part or (),
         workers=workers,
         engine=engine,
         stop_after=stop_after,
@@ -342,7 +340,10 @@ def advise(
 ) -> None:
     """Say from profiles whether selection is worth it in a federation, before it trains."""
     advice = advice_on(settings, profiles, sizes, k, device)
-    typer.echo(json_module.dumps(advice.to_json()) if json else advice)
+    if json:
+        print_document(advice.to_json())
+    else:
+        typer.echo(advice)
 
 
 @data_app.command("fetch")

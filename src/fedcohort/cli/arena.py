@@ -1,15 +1,14 @@
 """The arena on the command line: a selector runs, and is shown beside the published ones."""
 
-import json as json_module
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedcohort.cli.document import print_document
 from fedcohort.errors import DatasetError
 from fedcohort.leaderboard.arena import ArenaResults
 from fedcohort.leaderboard.challenge import Challenge
@@ -31,7 +30,7 @@ def list_conditions(wanted: Sequence[str] | None) -> None:
         table.add_row(c.name, goal(c.target, "accuracy"), *map(str, counts))
     console = Console()
     console.print(table)
-    said = "A goal is a training accuracy unless it says test. A data set is all of these."
+    said = "A data set's name stands for all of its conditions."
     console.print(Text(said, style="dim"))
 
 
@@ -41,7 +40,7 @@ def run_arena(asked: Challenge, out: Path, *, json: bool, device: str) -> None:
     found = _run(asked, out, device, notices)
     files = found.write(out / re.sub(r"[^\w.=,-]+", "-", asked.label))
     if json:
-        typer.echo(json_module.dumps(found.to_json()))
+        print_document(found.to_json())
     else:
         _show(found)
     if not any(file.suffix == ".png" for file in files):

@@ -1,7 +1,6 @@
 """Do a study with live progress, and show what came of it."""
 
 import dataclasses
-import json as json_module
 import math
 import shlex
 import signal
@@ -15,8 +14,9 @@ from types import FrameType
 import typer
 from rich.console import Console
 
+from fedcohort.cli.document import print_document
 from fedcohort.files import replace_file
-from fedcohort.report.live import live_progress
+from fedcohort.report.live import live_downloads, live_progress
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import ResultsTable
 from fedcohort.simulation import RunConfig, Store
@@ -24,8 +24,9 @@ from fedcohort.simulation.devices import find_device
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.execution.work import Executor
-from fedcohort.simulation.kept_models import read_model
+from fedcohort.simulation.kept_models import check_kept, read_model
 from fedcohort.simulation.logs import run_name
+from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.planning import Entered
 from fedcohort.simulation.scores import Target
 from fedcohort.simulation.study import Study, study_of_runs
@@ -55,7 +56,7 @@ def run_and_show(
         for read in dict.fromkeys(summary.profile for summary in summaries if summary.profile):
             notices.print(f"Profiles are read from the {read}.", highlight=False)
         if json:
-            typer.echo(json_module.dumps(to_json(summaries, target.score)))
+            print_document(to_json(summaries, target.score))
         else:
             Console().print(ResultsTable(summaries))
         if html:
@@ -90,20 +91,22 @@ def do_study(
     notices: Console,
     *,
     device: str,
-    parts: Sequence[str] = (),
     executor: Executor = here,
     stop_after: float | None = None,
     logs: Sequence[str] = (),
     keep_models: bool = False,
 ) -> Iterator[tuple[Store, Sequence[RunConfig]]]:
-    """Do a study, and yield its store and the runs that were wanted when it is finished.
+    """Do a study, and yield its store and its runs when it is finished.
 
     Parameters are those of `prepare_study` and `run_study`, but for `out`, the store's folder;
     `notices`, where to say how it goes; and `stop_after`, the minutes after which to save and end.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
-    prepared = prepare_study(study, parts=parts, device=device)
+    with live_downloads(notices) as heard:
+        prepared = prepare_study(study, device=device, materials=Materials(progress=heard))
     with Store(out) as store:
+        if keep_models:
+            check_kept(store, prepared.study.configs)
         with interrupts(notices) as stop, live_progress(notices) as show:
             finished = run_study(
                 prepared,
@@ -122,11 +125,11 @@ def do_study(
             said = f"Stopped. All finished rounds are saved; to resume: {command}"
             notices.print(said, soft_wrap=True, highlight=False)
             raise typer.Exit(INTERRUPTED if wished else UNFINISHED)
-        yield store, prepared.wanted
+        yield store, prepared.study.configs
 
 
 def _say_what_is_there(notices: Console, study: Study, entered: Entered, out: Path) -> None:
-    if entered.changed and study.source:
+    if entered.changed:
         notices.print(
             f"Study {study.name!r} has changed since {out} was begun: {entered.added} runs are"
             f" added; {entered.unnamed} that it does not name any more stay as they are.",

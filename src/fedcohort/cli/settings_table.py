@@ -26,8 +26,8 @@ accuracy that reports count rounds to, above 0 and at most 1, and `target_on`: w
 accuracy on the `train` samples, which it is by default, or on the `test` samples.
 
 Where a word stands for no value (`full`, `all`, …), Python says `None`. Settings marked ° say how
-data are divided over clients: for data that have clients of their own (a `.npz` file), giving one
-is refused.
+data are divided over clients: for data that have clients of their own (`mnist-by-writer`,
+`shakespeare`, or a file or folder of yours that says so), giving one is refused.
 """
 
 

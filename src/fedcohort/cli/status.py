@@ -1,12 +1,11 @@
 """How far a study is."""
 
 import dataclasses
-import json as json_module
 from typing import Any
 
-import typer
 from rich.console import Console
 
+from fedcohort.cli.document import print_document
 from fedcohort.report.table import plain_grid
 from fedcohort.report.wording import duration, time_left
 from fedcohort.simulation import Store
@@ -18,7 +17,7 @@ def show_status(store: Store, *, json: bool) -> None:
     """Print how far each part is and who works on what, as tables or as one JSON document."""
     found = status_of(store)
     if json:
-        typer.echo(json_module.dumps(found))
+        print_document(found)
         return
     console = Console()
     table = plain_grid()

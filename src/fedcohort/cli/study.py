@@ -17,7 +17,7 @@ from fedcohort.simulation.study import Study
 def run_and_show_parts(
     study: Study, out: Path, *, engine: str, workers: int | None, **options: Any
 ) -> None:
-    """Do a study, or some parts of it, and print what came of it; options as in `do_study`."""
+    """Do a study, and print what came of it; options as in `do_study`."""
     notices = Console(stderr=True)
     executor = _executor(engine, workers)
     with do_study(study, out, notices, executor=executor, **options) as (store, wanted):

@@ -1,6 +1,7 @@
 """How soon a run is good enough, rounds to a target accuracy, and whether it stays so."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +36,8 @@ def rounds_to_target(rounds: npt.ArrayLike, accuracy: npt.ArrayLike, target: flo
     rounds : int array, shape [T]
         The evaluated rounds, in ascending order.
     accuracy : float array, shape [T] or [seeds, T]
-        The accuracy after each of them; with several seeds, the mean curve counts. NaN marks a
-        round that was not evaluated.
+        The accuracy after each of them; with several seeds, the mean curve counts. NaN stands for
+        no accuracy, as of a run that diverged, and a mean that contains it reaches no target.
     target : float
         The accuracy to reach.
 
@@ -92,7 +93,7 @@ def bootstrap_interval(
     rounds : int array, shape [T]
         The evaluated rounds, in ascending order.
     accuracy : float array, shape [seeds, T]
-        The accuracy of every seed.
+        The accuracy of every seed; NaN as in `rounds_to_target`.
     target : float
         The accuracy to reach.
     rng : numpy.random.Generator
@@ -116,7 +117,7 @@ def bootstrap_interval(
     seeds = len(curves)
     # The counts of every seed instead of copies of its curve: one matrix product does them all.
     counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
-    reached = np.sort(first_reached(counts @ curves / seeds, target))
+    reached = np.sort(first_reached(weighted_sums(counts, curves) / seeds, target))
     tail = (1 - confidence) / 2
     ends = []
     for quantile in (tail, 1 - tail):
@@ -140,6 +141,16 @@ def _curves(
     if np.any(np.diff(evaluated) <= 0):
         raise InvalidInputError("The evaluated rounds must rise.")
     return evaluated, curves
+
+
+def weighted_sums(
+    weights: npt.NDArray[Any], curves: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return weights [rows, S] times curves [S, T]: NaN only where one that weighs something is."""
+    unknown = np.isnan(curves)
+    sums: npt.NDArray[np.float64] = weights @ np.where(unknown, 0.0, curves)
+    sums[weights @ unknown.astype(np.float64) > 0] = np.nan
+    return sums
 
 
 def first_reached(curves: npt.NDArray[np.float64], target: float) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need
 from fedcohort.simulation.capacity import affordable_passes, completed_passes
 from fedcohort.simulation.config import RunConfig
+from fedcohort.simulation.device_updates import finite_rows
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.system import attend, over_selected
 
@@ -69,48 +70,54 @@ def asked_and_lost(config: RunConfig, clients: int) -> tuple[int, float]:
 def assign(member: Member, round_: int, answer: Answer) -> Assignment:
     """Let a run's selector ask and choose, and see who answers in time."""
     began = time.perf_counter()
-    config, selector, traffic = member.config, member.selector, member.traffic
+    config, selector = member.config, member.selector
     clients = len(member.federation)
     there = member.availability.of(config.seed, round_, clients)
-    present = clients if there is None else len(there)
-    wanted = min(config.cohort, present)
-    asked = over_selected(wanted, config.over_selection, present)
+    present = selector.eligible(np.arange(clients) if there is None else there)
+    wanted = min(config.cohort, len(present))
+    asked = over_selected(wanted, config.over_selection, len(present))
     rng = generator(config.seed, "selection", round_)
     receivers: list[NDArray[np.int64]] = []
     up = 0
     if round_ == 1:
-        receivers += [np.arange(clients)] if traffic.profile else []
-        up += (traffic.profile + traffic.label_counts) * clients
+        receivers += [np.arange(clients)] if member.profile_bytes else []
+        up += (member.profile_bytes + member.label_bytes) * clients
     cohort = Cohort(np.empty(0, np.int64), np.empty(0))
     if asked:
-        for need, ids in selector.ask(asked, there, rng=rng).items():
+        for need, ids in selector.ask(asked, present, rng=rng).items():
             answers = answer(need, ids)
-            selector.tell(need, ids, answers)
+            # A model that diverges has no loss: a server takes no answer that is no number.
+            finite = finite_rows(answers)
+            if finite.any():
+                selector.tell(need, ids[finite], answers if finite.all() else answers[finite])
             receivers.append(ids)
             up += FLOAT_BYTES * math.prod(answers.shape)
-        cohort = selector.select(asked, there, rng=rng)
+        cohort = selector.select(asked, present, rng=rng)
     ids, place = np.unique(cohort.ids, return_inverse=True)
     weights = np.bincount(place, cohort.weights, minlength=len(ids)).astype(np.float64)
     passes, capacity = np.full(len(ids), config.epochs), None
+    due = passes
     if cohort.work is not None:
         tasks = np.empty((len(ids), 2))
         tasks[place] = cohort.work
         capacity = affordable_passes(config.seed, round_, ids)
         passes = completed_passes(tasks, capacity)
+        # Whoever cannot do even the easy task is missed when that was due.
+        due = np.where(passes > 0, passes, tasks[:, 0])
     attendance = attend(
         config.seed,
         round_,
         ids,
-        passes * member.federation.sizes[ids] / member.mean_size,
+        due * member.federation.sizes[ids] / member.mean_size,
         wanted,
+        able=passes > 0,
         spread=config.speed_spread,
         dropout=config.dropout,
         deadline=config.deadline,
     )
     passes = np.where(attendance.answered, passes, 0.0)
     reached = np.unique(np.concatenate([*receivers, ids])) if receivers else ids
-    reports = Need.LOSS in selector.needs and selector.reported_loss is not None
-    loss = FLOAT_BYTES if reports else 0
+    loss = FLOAT_BYTES if member.reports_loss else 0
     return Assignment(
         cohort,
         ids,
@@ -119,7 +126,7 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
         capacity,
         attendance.durations,
         attendance.elapsed,
-        bytes_down=traffic.model * len(reached),
-        bytes_up=up + (traffic.model + loss) * int((passes > 0).sum()),
+        bytes_down=member.model_bytes * len(reached),
+        bytes_up=up + (member.model_bytes + loss) * int((passes > 0).sum()),
         seconds=time.perf_counter() - began,
     )

@@ -100,6 +100,8 @@ class Claims:
             self._db.execute(
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *mine)
             )
+        # From now on its heart beats: a large checkpoint takes longer to read than a claim lives.
+        self._live[name] = round_
         members = self._db.execute(
             "SELECT config FROM members WHERE grp = ? ORDER BY seat", (name,)
         )
@@ -107,26 +109,33 @@ class Claims:
         drop_checkpoints(self.store.folder, name, keep=round_)
         found = read_checkpoint(self.store.folder, name, round_, len(configs)) if round_ else None
         claim = Claim(name, configs, found or [])
-        if not found:
-            self._begin_again(claim, round_)
-        self._live[name] = round_ if found else 0
+        if round_ and not found:
+            try:
+                self._begin_again(claim, round_)
+            except ClaimLostError:
+                self.release(claim)
+                return None
         return claim
 
     def _begin_again(self, claim: Claim, round_: int) -> None:
-        """Forget rounds that cannot be resumed: their checkpoint is damaged or did not travel."""
-        if round_:
-            _warn(
-                f"Group {claim.group} begins again, since its checkpoint of round {round_} in"
-                f" {str(self.store.folder)!r} is missing or damaged"
-            )
+        """Forget rounds that cannot be resumed: their checkpoint is damaged or did not travel.
+
+        Those of finished runs, which came from another folder, stay.
+        """
+        _warn(
+            f"Group {claim.group} begins again, since its checkpoint of round {round_} in"
+            f" {str(self.store.folder)!r} is missing or damaged"
+        )
         with self._held(claim):
             self._db.execute(
                 "UPDATE groups SET round = 0, seconds = 0 WHERE grp = ?", (claim.group,)
             )
             self._db.execute(
-                "DELETE FROM rounds WHERE run IN (SELECT run FROM members WHERE grp = ?)",
+                "DELETE FROM rounds WHERE run IN (SELECT run FROM members WHERE grp = ?)"
+                " AND run NOT IN (SELECT run FROM runs WHERE done)",
                 (claim.group,),
             )
+        self._live[claim.group] = 0
 
     @contextlib.contextmanager
     def _held(self, claim: Claim) -> Iterator[None]:

@@ -73,7 +73,10 @@ class RunConfig:
     """
 
     dataset: str = _data(
-        "digits", Text(), help=f"{', '.join(DATASETS)} or FILE.npz.", names=DATASETS
+        "digits",
+        Text(),
+        help=f"{', '.join(DATASETS)}, or a file or folder of your own.",
+        names=DATASETS,
     )
     skew: str = _division(
         "1",
@@ -113,7 +116,7 @@ class RunConfig:
     reuse: bool = _division(
         False,
         OneOf(False, True),
-        help="Let a sample go to several clients when a class runs out.",
+        help="Let a sample go to several clients, or twice to one, when a class runs out.",
         words="samples reused",
         quiet=True,
     )
@@ -391,6 +394,16 @@ class RunConfig:
         words="revision {}",
         compared=True,
     )
+    averaging_revision: int = setting(
+        1,
+        _POSITIVE,
+        help="Revision of averaging: up to 1 the weight of those who did not answer was lost.",
+        group=None,
+        lockstep=False,
+        federation=False,
+        words="revision {} of averaging",
+        compared=True,
+    )
 
     def __post_init__(self) -> None:
         for name, declared in SETTINGS.items():
@@ -402,10 +415,13 @@ class RunConfig:
 
     def _fill_in(self) -> None:
         """Settle what was left open."""
+        if None not in (self.skew, self.clients):
+            return
+        own = has_own_clients(self.dataset)
         if self.skew is None:
-            own = has_own_clients(self.dataset)
             object.__setattr__(self, "skew", "natural" if own else SETTINGS["skew"].default)
-        if self.clients is None and parse_skew(self.skew).kind != "natural":
+        # Data with clients of their own refuse a skew; what nobody gave is not refused beside it.
+        if self.clients is None and not own and parse_skew(self.skew).kind != "natural":
             object.__setattr__(self, "clients", SETTINGS["clients"].default)
 
     def _check_together(self) -> None:
@@ -445,6 +461,10 @@ class RunConfig:
         """Whether the data say themselves who holds what."""
         return parse_skew(self.skew).kind == "natural" or hasattr(self, "_natural_before")
 
+    def evaluates(self, round_: int) -> bool:
+        """Tell whether the global model is measured after a round; 0 is the initial model."""
+        return round_ % self.eval_every == 0 or round_ == self.rounds
+
     def make_selector(self) -> Selector:
         """Make the selector that `selector` names."""
         return make_selector(self.selector)
@@ -452,6 +472,18 @@ class RunConfig:
     def make_server(self) -> Server:
         """Make the server that `server` names."""
         return _server(self.server)
+
+    def revisions(self) -> dict[str, Any]:
+        """Return the revisions by which this version does the run, by setting."""
+        all_answer = self.dropout == 0 and self.over_selection == 1 and self.deadline is None
+        return {
+            "selector_revision": self.make_selector().revision,
+            "averaging_revision": 1 if all_answer else 2,
+        }
+
+    def of_today(self) -> Self:
+        """Return the run with the revisions by which this version does it."""
+        return dataclasses.replace(self, **self.revisions())
 
     @property
     def promise(self) -> Promise | None:

@@ -47,8 +47,9 @@ class DeviceUpdates:
 
 def keep_on_device(selector: Selector, clients: int, device: torch.device) -> None:
     """Have a selector's updates stay on a GPU, if inner products are all that it needs of them."""
-    if device.type == "cuda" and isinstance(selector, UpdateSelector) and selector.only_products:
-        selector.keep_updates_in(DeviceUpdates(clients, device))
+    rule = selector.innermost
+    if device.type == "cuda" and isinstance(rule, UpdateSelector) and rule.only_products:
+        rule.keep_updates_in(DeviceUpdates(clients, device))
 
 
 def as_told(selector: Selector, updates: Tensor) -> Any:
@@ -56,6 +57,14 @@ def as_told(selector: Selector, updates: Tensor) -> Any:
     return updates if stay_on_device(selector) else updates.cpu().numpy()
 
 
+def finite_rows(answers: Tensor | NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell whose answers [m, ...], wherever they are, are numbers: bool [m]."""
+    given = torch.as_tensor(answers)
+    finite: NDArray[np.bool_] = given.reshape(len(given), -1).isfinite().all(1).cpu().numpy()
+    return finite
+
+
 def stay_on_device(selector: Selector) -> bool:
     """Tell whether a selector's updates stay where they are."""
-    return isinstance(selector, UpdateSelector) and not selector.keeps_updates
+    rule = selector.innermost
+    return isinstance(rule, UpdateSelector) and not rule.keeps_updates

@@ -95,7 +95,7 @@ class GroupTraining:
             # Asked even when the time is over: a wish to stop may be counting rounds.
             stopping = stop()
             if lockstep.round == lockstep.configs[0].rounds:
-                models = {key: lockstep.models(r) for r, key in enumerate(keys)}
+                models = {key: lockstep.state_dict(r) for r, key in enumerate(keys)}
                 scores = {key: lockstep.final_scores(r) for r, key in enumerate(keys)}
                 return Chunk(records, self._seconds(began, ends), [], models, scores)
             if stopping or time.monotonic() > until:

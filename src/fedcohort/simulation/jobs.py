@@ -39,7 +39,10 @@ def jobs_of(round_: int, assigned: Iterable[tuple[Member, Assignment]]) -> Jobs:
 def slots_of(
     assignments: Sequence[Assignment],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Lay out which jobs belong to which run, and their weights, for averaging: [R, k] each."""
+    """Lay out which jobs belong to which run, and their weights, for averaging: [R, k] each.
+
+    The weights of those who do not answer go to the rest of their cohort, in proportion.
+    """
     widest = max(int(assignment.working.sum()) for assignment in assignments)
     slots = np.full((len(assignments), widest), -1)
     weights = np.zeros((len(assignments), widest))
@@ -47,6 +50,9 @@ def slots_of(
     for row, assignment in enumerate(assignments):
         count = int(assignment.working.sum())
         slots[row, :count] = np.arange(start, start + count)
-        weights[row, :count] = assignment.weights[assignment.working]
+        own = assignment.weights[assignment.working]
+        if count < len(assignment.ids) and own.any():
+            own = own * (assignment.weights.sum() / own.sum())
+        weights[row, :count] = own
         start += count
     return slots, weights

@@ -8,6 +8,7 @@ is computed beside, so a run is the same to the last bit whatever it is grouped 
 
 import copy
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -24,29 +25,31 @@ from fedcohort.errors import InvalidParameterError
 from fedcohort.profiles import representative_gradient_profiles
 from fedcohort.profiles.fc1 import describe_layer
 from fedcohort.selection import Cohort, Need, Outcome
-from fedcohort.simulation.assignment import Answer, Assignment, assign
+from fedcohort.simulation.assignment import Assignment, assign
 from fedcohort.simulation.client_groups import client_groups, mean_by_size
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_data import load_device_data
 from fedcohort.simulation.device_updates import as_told, keep_on_device, stay_on_device
 from fedcohort.simulation.devices import describe_device
-from fedcohort.simulation.final_scores import measure_final
+from fedcohort.simulation.final_scores import final_groups
 from fedcohort.simulation.jobs import jobs_of, slots_of
 from fedcohort.simulation.local_work import local_work
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.member import FLOAT_BYTES, Member
 from fedcohort.simulation.own_normalisation import OwnNormalisation
 from fedcohort.simulation.profiling import client_profiles
-from fedcohort.simulation.scores import FinalScore, Part
+from fedcohort.simulation.scores import FinalScore
 from fedcohort.simulation.store import RoundRecord, RunState
 from fedcohort.simulation.system import parse_availability
 from fedcohort.simulation.transfers import Landing, event_on, fetch, to_host
 from fedcohort.training.accelerators.choice import choose_trainer
 from fedcohort.training.modules import (
+    load_state,
     named_state,
     normalisation_names,
     read_traits,
     sent_values,
+    trained_names,
 )
 from fedcohort.training.plan import to_device
 from fedcohort.training.problem import (
@@ -57,6 +60,7 @@ from fedcohort.training.problem import (
     LocalProblem,
     Parameters,
     Trained,
+    per_model,
 )
 from fedcohort.training.server import fresh_state, part_of
 from fedcohort.training.task import Task
@@ -96,7 +100,7 @@ class Lockstep:
         shared = configs[0]
         self.configs = list(configs)
         self.round = 0
-        self._device = device
+        self._device, self._materials = device, materials
         dataset = materials.dataset(shared)
         self._data = load_device_data(dataset, shared, device)
         self._task = materials.task(shared)
@@ -111,8 +115,9 @@ class Lockstep:
         self._trainer = trainer or choose_trainer(self._problem(NO_JOBS), shared.precision)
         local = shared.normalisation == "local"
         self._kept = normalisation_names(self._model) if local else []
+        self._learned = [n for n in trained_names(self._model) if n not in self._kept]
         self._server = shared.make_server()
-        self._memory = fresh_state(self._server, self._sent(self._stacked))
+        self._memory = fresh_state(self._server, self._learned_of(self._stacked))
         self._threads = ThreadPoolExecutor(worker_count())
         self._members = self._enter(materials)
         self._own: OwnNormalisation | None = None
@@ -121,7 +126,6 @@ class Lockstep:
         pools = [member.federation.partition.indices for member in self._members]
         self._pool = torch.from_numpy(np.concatenate(pools)).to(device)
         self._parts = _parts(len(configs)) if device.type != "cpu" else [range(len(configs))]
-        self._ahead: dict[int, Assignment] = {}
 
     def _enter(self, materials: Materials) -> list[Member]:
         """Let the runs in; those that differ in the selector alone share their profiles."""
@@ -160,8 +164,8 @@ class Lockstep:
             {
                 "clients": len(member.federation),
                 "client_sizes": [int(sizes.min()), int(sizes.max())],
-                "model_bytes": member.traffic.model,
-                "profile_bytes": member.traffic.profile,
+                "model_bytes": member.model_bytes,
+                "profile_bytes": member.profile_bytes,
                 "profile": self._read_from(member),
                 "selector": member.selector.describe(),
                 "train_evaluated_on": self._evaluated_on(member),
@@ -195,6 +199,9 @@ class Lockstep:
         found: list[dict[str, NDArray[Any]]] = []
         for member in self._members:
             arrays: dict[str, NDArray[Any]] = {"label_counts": member.federation.label_counts}
+            for name in ("client_names", "test_client_names"):
+                if names := getattr(member.federation.dataset, name):
+                    arrays[name] = np.array(names)
             if member.profiles is not None and member.profiles.size <= _LARGEST_STORED_PROFILES:
                 arrays["profiles"] = member.profiles
             found.append(arrays)
@@ -217,7 +224,6 @@ class Lockstep:
 
     def resume(self, states: Sequence[RunState]) -> None:
         """Continue from saved states, one per run, all of the same round."""
-        self._ahead.clear()
         for r, (member, (round_, state)) in enumerate(zip(self._members, states, strict=True)):
             self.round = round_
             for name, values in self._stacked.items():
@@ -237,19 +243,25 @@ class Lockstep:
         """Return the global model of one run as it is now."""
         return {name: values[r].cpu().numpy() for name, values in self._stacked.items()}
 
+    def state_dict(self, r: int) -> dict[str, NDArray[Any]]:
+        """Return the global model of one run as it is now, by all names of its `state_dict()`.
+
+        What no client changes is as the model was built.
+        """
+        model = copy.deepcopy(self._materials.model(self.configs[r]))
+        load_state(model, {name: values[r] for name, values in self._stacked.items()})
+        values = model.state_dict()
+        return {name: v.numpy() for name, v in values.items() if isinstance(v, Tensor)}
+
     @one_thread_per_operation()
     def final_scores(self, r: int) -> list[FinalScore]:
-        """Measure one run's global model by client and by class; see `measure_final`."""
-        member = self._members[r]
-
-        def measure(
-            part: Part, groups: Groups, ids: NDArray[np.int64] | None, score: str | None
-        ) -> tuple[Tensor, Tensor]:
-            data = self._data.test if part == "test" else self._data.train
-            task = dataclasses.replace(self._task, score=score) if score else self._task
-            return self._measure(member, groups, ids, data, task)
-
-        return measure_final(member.federation, self._device, measure)
+        """Measure one run's global model by client and by class."""
+        member, found = self._members[r], []
+        for asked in final_groups(member.federation, self._device):
+            data = self._data.test if asked.part == "test" else self._data.train
+            task = dataclasses.replace(self._task, score=asked.score or self._task.score)
+            found += asked.scored(*self._measure(member, asked.groups, asked.ids, data, task))
+        return found
 
     @property
     def parameters(self) -> Parameters:
@@ -270,17 +282,16 @@ class Lockstep:
         began = time.perf_counter()
         self.round += 1
         last = self.round == self.configs[0].rounds
-        scored = last or self.round % self.configs[0].eval_every == 0
+        scored = self.configs[0].evaluates(self.round)
         assignments: list[Assignment] = []
         landings: list[Landing | None] = []
         evaluations: list[dict[str, Tensor]] = []
         for part in self._parts:
-            chosen = [self._ask_and_select(r) for r in part]
+            members = self._members[part.start : part.stop]
+            chosen = [assign(m, self.round, functools.partial(self._answer, m)) for m in members]
             landings.append(self._train_and_aggregate(part, chosen))
             evaluations.append(self._evaluate(part, exact=last) if scored else {})
             assignments += chosen
-        if not last:
-            self._look_ahead()
         facts = [self._known(*known) for known in zip(self._members, assignments, strict=True)]
         outcomes: list[Outcome] = []
         hearing: list[Future[None]] = []
@@ -301,21 +312,6 @@ class Lockstep:
             for fact, score, outcome in zip(facts, scores, outcomes, strict=True)
         ]
 
-    def _ask_and_select(self, r: int) -> Assignment:
-        """Return what one run's clients are to do, which may have been chosen ahead of time."""
-        return self._ahead.pop(r, None) or self._assign(r, self.round)
-
-    def _assign(self, r: int, round_: int) -> Assignment:
-        return assign(self._members[r], round_, self._answers(r))
-
-    def _look_ahead(self) -> None:
-        """While a GPU trains, choose the next cohorts of selectors that hear nothing of it."""
-        if self._device.type == "cpu":
-            return
-        for r, member in enumerate(self._members):
-            if not member.selector.needs_feedback:
-                self._ahead[r] = self._assign(r, self.round + 1)
-
     def _train_and_aggregate(
         self, part: range, assignments: Sequence[Assignment]
     ) -> Landing | None:
@@ -326,7 +322,7 @@ class Lockstep:
         counts = [int(assignment.working.sum()) for assignment in assignments]
         before = self._sent(self._models_of(part))
         if sum(counts) == 0:
-            self._move(part, before, before)
+            self._move(part, before, before, torch.ones(len(part), device=self._device))
             return None
         members = self._members[part.start : part.stop]
         assigned = list(zip(members, assignments, strict=True))
@@ -342,15 +338,13 @@ class Lockstep:
             if Need.UPDATE in member.selector.needs and count:
                 sent = self._updates(trained.parameters, slice(end - count, end), member)
                 updates[member.place] = sent if stay_on_device(member.selector) else to_host(sent)
-        slots, weights = (torch.from_numpy(table) for table in slots_of(assignments))
-        moved, used = self._trainer.aggregate(
-            before,
-            trained.parameters,
-            to_device(slots, self._device),
-            to_device(weights, self._device),
-            trained.losses.isfinite(),
+        slots, weights = (
+            to_device(torch.from_numpy(table), self._device) for table in slots_of(assignments)
         )
-        self._move(part, before, moved)
+        moved, used = self._trainer.aggregate(
+            before, trained.parameters, slots, weights, trained.losses.isfinite()
+        )
+        self._move(part, before, moved, weights.sum(1))
         if self._own is not None:
             self._own.keep(self._own.rows_of(assigned), trained.parameters, used)
             for member in members:
@@ -372,6 +366,10 @@ class Lockstep:
         """Return models without what clients keep for themselves."""
         return {name: values for name, values in models.items() if name not in self._kept}
 
+    def _learned_of(self, models: Parameters) -> Parameters:
+        """Return the parameters of models that are trained, and sent."""
+        return {name: models[name] for name in self._learned}
+
     def _problem(self, jobs: Jobs) -> LocalProblem:
         """Return what a trainer is given to do these jobs in this round."""
         work = local_work(self.configs[0], max(1, self.round))
@@ -390,15 +388,24 @@ class Lockstep:
         """Return some runs' global models."""
         return {name: values[part.start : part.stop] for name, values in self._stacked.items()}
 
-    def _move(self, part: range, before: Parameters, means: Parameters) -> None:
-        """Let the server move some runs' global models, given their clients' means."""
+    def _move(self, part: range, before: Parameters, means: Parameters, weights: Tensor) -> None:
+        """Let the server move some runs' global models, given their clients' weighted means.
+
+        It moves what is learned. Running statistics become those of the clients on average: with a
+        server's momentum, or weights [R] that sum to more than 1, a variance could fall below 0.
+        """
         memory = part_of(self._memory, slice(part.start, part.stop))
-        for name, values in self._server.step(before, means, memory).items():
-            before[name].copy_(values)
+        moved = self._server.step(self._learned_of(before), self._learned_of(means), memory)
+        parts = torch.where(weights > 0, 1 / weights, 1.0)
+        for name, values in before.items():
+            if name in moved:
+                values.copy_(moved[name])
+            else:
+                values.lerp_(means[name], per_model(parts.to(values.dtype), values))
 
     def _updates(self, local: Parameters, own: slice, member: Member) -> Tensor:
-        """Return what local training changed of one run's model, float32 [m, d]."""
-        before = self._sent(self._stacked)
+        """Return what local training changed of one run's parameters, float32 [m, d]."""
+        before = self._learned_of(self._stacked)
         return representative_gradient_profiles(
             {n: values[member.place] for n, values in before.items()},
             {n: local[n][own] for n in before},
@@ -428,15 +435,18 @@ class Lockstep:
                 done[mask] = landing.used.numpy()[own]
                 told = landing.received.get(r)
                 losses[mask] = (landing.losses[own] if told is None else told).numpy()
+            member = self._members[r]
+            durations = None
+            if Need.DURATION in member.selector.needs and assignment.durations is not None:
+                durations = np.where(done, assignment.durations, np.nan)
             outcome = Outcome(
                 assignment.ids,
                 done,
-                losses,
+                losses if member.reports_loss else None,
                 passes=assignment.passes,
                 capacity=assignment.capacity,
-                durations=assignment.durations,
+                durations=durations,
             )
-            member = self._members[r]
             if landing is not None and r in landing.updates:
                 updates = landing.updates[r]
                 hearing.append(self._threads.submit(member.hear, outcome, updates, mask))
@@ -509,21 +519,16 @@ class Lockstep:
 
     # -- what selectors ask for --------------------------------------------------------------
 
-    def _answers(self, r: int) -> Answer:
-        """Return what has the clients of one run measure what its selector asks for."""
-
-        def answer(need: Need, ids: NDArray[np.int64]) -> Any:
-            if need is Need.LOSS:
-                return self._losses_of(self._members[r], ids).cpu().numpy()
-            if need is Need.UPDATE:
-                member = self._members[r]
-                return as_told(member.selector, self._updates_of(member, ids))
-            raise InvalidParameterError(
-                f"Selector {self._members[r].selector.name!r} asks for the {need.value} of clients"
-                " before a round, which the simulator cannot answer: it answers losses and updates."
-            )
-
-        return answer
+    def _answer(self, member: Member, need: Need, ids: NDArray[np.int64]) -> Any:
+        """Have the clients of one run measure what its selector asks for."""
+        if need is Need.LOSS:
+            return self._losses_of(member, ids).cpu().numpy()
+        if need is Need.UPDATE:
+            return as_told(member.selector, self._updates_of(member, ids))
+        raise InvalidParameterError(
+            f"Selector {member.selector.name!r} asks for the {need.value} of clients before a"
+            " round, which the simulator cannot answer: it answers losses and updates."
+        )
 
     def _updates_of(self, member: Member, ids: NDArray[np.int64]) -> Tensor:
         """Have clients train on the global model without being averaged, float32 [m, d]."""

@@ -32,6 +32,8 @@ _METRICS = (
 )
 # What one call may hold, by MLflow's protocol.
 _MOST_METRICS = 1000
+# File systems take 255 bytes, and something stands behind the name.
+_LONGEST_NAME = 200
 
 
 @contextlib.contextmanager
@@ -136,7 +138,8 @@ def run_name(config: RunConfig) -> str:
     """Return what a run is called where people look: unique, and fit for a folder's name."""
     words = [Path(config.dataset).stem, config.skew, config.selector, f"seed{config.seed}"]
     plain = "-".join(words).translate({ord(c): "_" for c in ":/\\, ="})
-    return f"{plain}-{config.key[:8]}"
+    short = plain.encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{short}-{config.key[:8]}"
 
 
 def _values(record: RoundRecord, score: str) -> dict[str, float]:

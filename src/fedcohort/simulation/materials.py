@@ -1,21 +1,23 @@
-"""What runs start from, each built once: data sets, federations, first models, selectors."""
+"""What runs start from, each built once: data sets, federations, first models."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import nn
 
-from fedcohort.errors import CohortSizeError, InvalidParameterError
-from fedcohort.federation import Dataset, Federation, build_federation, load_dataset
+from fedcohort.errors import CohortSizeError, InvalidModelError, InvalidParameterError
+from fedcohort.federation import Dataset, Federation, Progress, build_federation, load_dataset
 from fedcohort.federation.datasets import check_task
 from fedcohort.randomness import derived_seed
-from fedcohort.selection import Selector
+from fedcohort.selection import Need, Selector
+from fedcohort.selection.output_bias import OutputBiasSelector
+from fedcohort.selection.registry import register_class
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.training.augmentation import read_augmentation
 from fedcohort.training.initialisation import initialise
-from fedcohort.training.models import Factory, build_model, find_factory
-from fedcohort.training.modules import normalisation_names
+from fedcohort.training.models import Factory, build_model, check_factory, find_factory
+from fedcohort.training.modules import normalisation_names, trained_names
 from fedcohort.training.task import Losses, Task, find_loss, make_task
 
 # Of the federations and models that a process has built, so many stay: those of a group share few.
@@ -32,6 +34,10 @@ class Materials:
         loaded by name.
     models, losses : dict of callable, optional
         Factories of models, and losses, that are given as objects, likewise.
+    selectors : collection of class
+        Selectors that configurations name and that other processes would not know by that name.
+    progress : callable, optional
+        Told how far the download of a data set is, as in `load_dataset`.
     """
 
     def __init__(
@@ -39,15 +45,20 @@ class Materials:
         datasets: Mapping[str, Dataset] | None = None,
         models: Mapping[str, Factory] | None = None,
         losses: Mapping[str, Losses] | None = None,
+        selectors: Collection[type[Selector]] = (),
+        progress: Progress | None = None,
     ) -> None:
         self._datasets, self._factories = dict(datasets or {}), dict(models or {})
-        self._losses = dict(losses or {})
+        self._losses, self._selectors = dict(losses or {}), tuple(selectors)
+        self._progress = progress
+        for kind in selectors:
+            register_class(kind)
         self._federations = functools.lru_cache(_KEPT)(self._build_federation)
         self._models = functools.lru_cache(_KEPT)(self._build_model)
 
     def __reduce__(self) -> tuple[type["Materials"], tuple[Any, ...]]:
         """Travel to other processes with what cannot be built there."""
-        return Materials, (self._datasets, self._factories, self._losses)
+        return Materials, (self._datasets, self._factories, self._losses, self._selectors)
 
     def dataset(self, config: RunConfig) -> Dataset:
         """Return what a run trains on."""
@@ -56,7 +67,7 @@ class Materials:
             return check_task(self._datasets[config.dataset], task)
         name = config.dataset if task is None else f"{config.dataset} for {task}"
         if name not in self._datasets:
-            self._datasets[name] = load_dataset(config.dataset, task=task)
+            self._datasets[name] = load_dataset(config.dataset, task=task, progress=self._progress)
         return self._datasets[name]
 
     def federation(self, config: RunConfig) -> Federation:
@@ -73,6 +84,47 @@ class Materials:
         """Return a run's model with its first weights, on the host; not to be changed."""
         self._check_augmentation(config)
         return self._models(_Alike(config))
+
+    def check_model(self, config: RunConfig) -> None:
+        """Refuse a run's model, before anything is written."""
+        check_factory(*self._origin(config))
+        self.model(config)
+
+    def selector(self, config: RunConfig) -> Selector:
+        """Return a run's selector, before it has met a client; it fits the model."""
+        selector = config.make_selector()
+        rule = selector.innermost
+        if isinstance(rule, OutputBiasSelector) and Need.UPDATE in rule.needs:
+            self._fit_outputs(rule, config)
+        return selector
+
+    def _fit_outputs(self, rule: OutputBiasSelector, config: RunConfig) -> None:
+        """Say how long the output layer's bias is, with which an update ends."""
+        model, outputs = self.model(config), self.task(config).outputs
+        last = trained_names(model)[-1]
+        shape = list(model.get_parameter(last).shape)
+        if shape != [outputs]:
+            raise InvalidModelError(
+                f"Selector {config.selector!r} reads the output layer's bias, which must be the"
+                f" last parameter that is trained: in model {config.model!r} that is {last!r} of"
+                f" shape {shape}, and there are {outputs} outputs. Take another selector, or let"
+                " the output layer come last, with a bias."
+            )
+        if rule.outputs not in (None, outputs):
+            raise InvalidParameterError(
+                f"outputs of selector {config.selector!r} is {rule.outputs}, and model"
+                f" {config.model!r} has {outputs}: leave it out."
+            )
+        rule.outputs = outputs
+
+    def _origin(self, config: RunConfig) -> tuple[str | Factory, Dataset, Task, int]:
+        """Return what a run's model is built from."""
+        return (
+            self._factories.get(config.model, config.model),
+            self.dataset(config),
+            self.task(config),
+            derived_seed(config.seed, "model"),
+        )
 
     def _check_augmentation(self, config: RunConfig) -> None:
         """Refuse crops and flips of what is no image, and crops that may leave nothing of it."""
@@ -104,10 +156,6 @@ class Materials:
         """Return what a run's training makes smaller: a name of fedcohort's own, or a function."""
         return find_loss(self._losses.get(config.loss, config.loss))
 
-    def selector(self, config: RunConfig) -> Selector:
-        """Make a run's selector: the one thing here that belongs to the run alone."""
-        return config.make_selector()
-
     def _build_federation(self, alike: "_Alike") -> Federation:
         config = alike.config
         federation = build_federation(
@@ -125,12 +173,7 @@ class Materials:
 
     def _build_model(self, alike: "_Alike") -> nn.Module:
         config = alike.config
-        model = build_model(
-            self._factories.get(config.model, config.model),
-            self.dataset(config),
-            self.task(config),
-            derived_seed(config.seed, "model"),
-        )
+        model = build_model(*self._origin(config))
         if config.normalisation == "local" and not normalisation_names(model):
             raise InvalidParameterError(
                 f"normalisation of the run is local, and the model {config.model!r} has no"

@@ -17,21 +17,6 @@ from fedcohort.simulation.system import Availability
 FLOAT_BYTES = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Traffic:
-    """What a run's clients receive and send, in bytes.
-
-    Attributes
-    ----------
-    model, profile, label_counts : int
-        Of each; 0 where nobody sends it.
-    """
-
-    model: int
-    profile: int = 0
-    label_counts: int = 0
-
-
 @dataclasses.dataclass
 class Member:
     """A run that trains in lockstep with others.
@@ -44,6 +29,8 @@ class Member:
         Where the samples of its clients begin in the pool of sample indices.
     profiles : float32 [C, Q], optional
         What its clients sent, if its selector needs it.
+    model_bytes, profile_bytes, label_bytes : int
+        What a client is sent or sends of each; 0 where nobody sends it.
     """
 
     place: int
@@ -59,11 +46,12 @@ class Member:
         counts = self.federation.label_counts.sum(0)
         self._everyone: NDArray[np.float64] = counts / max(counts.sum(), 1)
         self.mean_size = float(self.federation.sizes.mean())
+        sent = 0 if self.profiles is None else self.profiles.shape[1]
         told = Need.LABEL_COUNTS in self.selector.needs
-        self.traffic = Traffic(
-            self.model_bytes,
-            0 if self.profiles is None else FLOAT_BYTES * self.profiles.shape[1],
-            FLOAT_BYTES * len(counts) if told else 0,
+        self.profile_bytes = FLOAT_BYTES * sent
+        self.label_bytes = FLOAT_BYTES * len(counts) if told else 0
+        self.reports_loss = (
+            Need.LOSS in self.selector.needs and self.selector.reported_loss is not None
         )
 
     def gemd(self, cohort: Cohort) -> float | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedcohort.federation import Dataset
 from fedcohort.selection import Need
@@ -22,7 +22,7 @@ from fedcohort.simulation.local_work import local_work
 from fedcohort.simulation.materials import Materials
 from fedcohort.training.accelerators.choice import SlowPathWarning, choose_trainer
 from fedcohort.training.inputs import prepare_inputs, prepare_targets
-from fedcohort.training.modules import read_traits
+from fedcohort.training.modules import a_few, read_traits
 from fedcohort.training.problem import NO_JOBS, LocalProblem
 
 _FLOAT_BYTES = 4
@@ -176,24 +176,34 @@ def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
 
 def _activation_bytes(model: nn.Module, dataset: Dataset) -> tuple[int, int]:
     """Return what one sample's pass through the model takes, with and without a way back, about."""
+    # Some samples, since there are models that take no single one.
+    x = a_few(prepare_inputs(dataset.x_train[:4], dataset, standard=True))
     sizes: list[int] = []
 
     def measure(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        # A recurrent layer gives its states beside what it puts out.
-        first = outputs[0] if isinstance(outputs, tuple) else outputs
-        sizes.append(first.numel())
+        sizes.append(_numbers(outputs) // len(x))
 
     # A copy, since even a pass without gradients moves the running statistics of a BatchNorm.
     own = copy.deepcopy(model).eval()
     for module in own.modules():
-        if not list(module.children()):
+        if not (list(module.children()) or isinstance(module, torch.jit.ScriptModule)):
             module.register_forward_hook(measure)
     with torch.no_grad():
-        own(prepare_inputs(dataset.x_train[:1], dataset, standard=True))
+        outputs = own(x)
+    # Of a model without layers of PyTorch's, what goes in and out is all that can be seen.
+    sizes = sizes or [(x.numel() + _numbers(outputs)) // len(x)]
     # Without a way back, what a few layers put out is there at once, however deep the model is.
     passing = min(sum(sizes), _LAYERS_AT_ONCE * max(sizes))
     unit = _FLOAT_BYTES * _COPIES_OF_ACTIVATIONS
     return unit * sum(sizes), unit * passing
+
+
+def _numbers(result: Any) -> int:
+    """Count the numbers in whatever a module returns."""
+    if isinstance(result, Tensor):
+        return result.numel()
+    parts = result.values() if isinstance(result, dict) else result
+    return sum(map(_numbers, parts)) if isinstance(result, dict | tuple | list) else 0
 
 
 def _at_once(config: RunConfig, materials: Materials, device: torch.device) -> int | None:

@@ -6,6 +6,7 @@ function of the study and not of what is left.
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ class Entered:
     done : int
         Of those that were there, how many are finished.
     changed : bool
-        Whether the study was there before with another text.
+        Whether its parts were there before with other runs.
     """
 
     added: int
@@ -44,21 +45,25 @@ def enter_study(
 ) -> Entered:
     """Enter a study: gather the runs that are not in the store yet into groups by `pack`.
 
-    A study of the same name and another text is replaced: its runs stay.
+    A study of the same name and another text is replaced: its runs stay, and so do parts that have
+    no runs here, as they were entered before.
     """
     db = store.db
     named = {config.key for config in study.configs}
+    others = [(place, p.name) for place, p in enumerate(study.parts) if not p.configs]
+    replaced = "FROM parts WHERE study = ? AND part NOT IN (SELECT value FROM json_each(?))"
+    these = study.name, json.dumps([name for _, name in others])
     with store.transaction():
         known = _keys(store, "SELECT run FROM members UNION SELECT run FROM runs WHERE done")
         done = _keys(store, "SELECT run FROM runs WHERE done")
-        earlier = _keys(store, "SELECT run FROM parts WHERE study = ?", study.name)
-        before = db.execute("SELECT source FROM studies WHERE study = ?", (study.name,))
-        source = before.fetchone()
+        earlier = _keys(store, f"SELECT run {replaced}", *these)
         fresh = [config for config in study.configs if config.key not in known]
         if fresh:
             _add_groups(store, fresh, pack(fresh))
         if study.source:
-            db.execute("DELETE FROM parts WHERE study = ?", (study.name,))
+            db.execute(f"DELETE {replaced}", these)
+            move = "UPDATE parts SET place = ? WHERE part = ? AND study = ?"
+            db.executemany(move, ((*other, study.name) for other in others))
         db.execute("INSERT OR REPLACE INTO studies VALUES (?, ?)", (study.name, study.source))
         db.executemany(
             "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)",
@@ -75,7 +80,7 @@ def enter_study(
         known=len(named) - len(fresh),
         unnamed=len(earlier - named) if study.source else 0,
         done=len(named & done),
-        changed=source is not None and source[0] != study.source,
+        changed=bool(study.source and earlier and earlier != named),
     )
 
 

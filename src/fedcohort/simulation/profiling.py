@@ -18,10 +18,16 @@ from fedcohort.profiles import (
     private_profiles,
     representative_gradient_profiles,
 )
+from fedcohort.profiles.private import bounded_profiles
 from fedcohort.randomness import generator
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.jobs import order_keys
-from fedcohort.training.modules import named_state, normalisation_names, trained_names
+from fedcohort.training.modules import (
+    in_fast_layout,
+    named_state,
+    normalisation_names,
+    trained_names,
+)
 from fedcohort.training.problem import Data, Jobs, LocalProblem
 from fedcohort.training.task import Task
 from fedcohort.training.trainer import Trainer
@@ -66,6 +72,13 @@ def client_profiles(
     return profiles.cpu().numpy()
 
 
+def check_layer(config: RunConfig, model: nn.Module, x: Tensor) -> None:
+    """Refuse a model or layer that profiles, here of some inputs [n, ...], cannot be read from."""
+    own, samples, size = copy.deepcopy(model).eval(), torch.arange(len(x)), torch.tensor([len(x)])
+    profiles = fc1_profiles if config.promise is None else bounded_profiles
+    profiles(own, x, samples, size, layer=config.profile_layer)
+
+
 def client_output_gradients(
     model: nn.Module, data: Data, federation: Federation, task: Task
 ) -> OutputGradients:
@@ -75,7 +88,7 @@ def client_output_gradients(
     sizes = torch.from_numpy(federation.sizes).to(x.device)
     if x.device.type != "cpu":
         return output_gradients(model, x, y, samples, sizes, task.losses)
-    fast = _for_cpu(model)
+    fast = in_fast_layout(model, x)
 
     def of_piece(part: tuple[Tensor, Tensor]) -> OutputGradients:
         return output_gradients(fast, x, y, *part, task.losses, samples_at_once=_SAMPLES_AT_ONCE)
@@ -90,7 +103,7 @@ def _on_cpu(
     model: nn.Module, x: Tensor, samples: Tensor, sizes: Tensor, layer: str | None
 ) -> Tensor:
     """Return FC-1 profiles, some clients on each core; they do not depend on the cores' number."""
-    fast = _for_cpu(model)
+    fast = in_fast_layout(model, x)
 
     def profile(part: tuple[Tensor, Tensor]) -> Tensor:
         # A copy per piece, since what is read from a module is kept with the module.
@@ -98,11 +111,6 @@ def _on_cpu(
         return fc1_profiles(own, x, *part, layer=layer, samples_at_once=_SAMPLES_AT_ONCE)
 
     return torch.cat(in_workers(profile, _pieces(samples, sizes)))
-
-
-def _for_cpu(model: nn.Module) -> nn.Module:
-    """Return a copy in which convolutions of a CPU are fastest."""
-    return copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def _pieces(samples: Tensor, sizes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -26,7 +26,7 @@ class Progress:
     seconds_left: float | None = None
 
 
-def progress_of(groups: Iterable[GroupState], note: str = "", workers: int = 1) -> Progress:
+def progress_of(groups: Iterable[GroupState], note: str, workers: int) -> Progress:
     """Return the progress of groups that `workers` processes work on."""
     known = list(groups)
     return Progress(

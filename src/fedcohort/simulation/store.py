@@ -73,10 +73,10 @@ class RoundRecord:
     Attributes
     ----------
     train_score, train_loss, test_score, test_loss : float or None
-        Of the global model after the round; None where it was not evaluated. The run's facts say
-        which score it is.
+        Of the global model after the round; None where it was not evaluated, or is no number. The
+        run's facts say which score it is.
     gemd : float or None
-        How far the cohort's label mixture is from everyone's; None for round 0.
+        How far the label mixture of all who were chosen is from everyone's; None for round 0.
     cohort, left_out : tuple of int
         Who was chosen, and whose update was not used (dropped out or not finite).
     bytes_down, bytes_up : int
@@ -186,8 +186,6 @@ class Store:
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 self.db.execute(statement)
             columns = [row[1] for row in self.db.execute("PRAGMA table_info(rounds)")]
-            if "elapsed" not in columns:
-                self.db.execute("ALTER TABLE rounds ADD COLUMN elapsed REAL NOT NULL DEFAULT 0")
             for part in ("train", "test"):
                 if f"{part}_accuracy" in columns:
                     self.db.execute(
@@ -246,14 +244,15 @@ class Store:
         """Enter a run, with what else is worth knowing: model size, device.
 
         The federation is shared by all runs of one `RunConfig.federation_key`: ``label_counts``
-        [C, N] and, if some selector needed them, ``profiles`` [C, Q].
+        [C, N], if some selector needed them ``profiles`` [C, Q], and where the data name clients
+        ``client_names`` [C] and ``test_client_names``.
         """
-        known = self._federation(config.federation_key)
         with self.transaction():
-            if known is None or len(known) < len(federation):
+            known = self._federation(config.federation_key) or {}
+            if federation.keys() - known.keys():
                 self.db.execute(
                     "INSERT OR REPLACE INTO federations VALUES (?, ?)",
-                    (config.federation_key, _pack(federation)),
+                    (config.federation_key, _pack({**known, **federation})),
                 )
             self.db.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, 0, ?)"
@@ -294,7 +293,7 @@ class Store:
     # -- reading ---------------------------------------------------------------------------
 
     def configs(self) -> list[RunConfig]:
-        """Return the configurations of all runs that were begun, in the order of their studies."""
+        """Return the configurations of all runs that were begun, in the order they were entered."""
         query = (
             "SELECT runs.config FROM runs LEFT JOIN members USING (run)"
             " ORDER BY members.place, runs.rowid"
@@ -323,7 +322,7 @@ class Store:
         return Facts(self.path, run, row[0])
 
     def federation(self, config: RunConfig) -> dict[str, NDArray[Any]]:
-        """Return a run's federation as it was entered: ``label_counts`` and maybe ``profiles``."""
+        """Return a run's federation as it was entered: ``label_counts`` and what else is known."""
         found = self._federation(config.federation_key)
         if found is None:
             raise StoreError(f"There is no federation of run {config.key!r} in {str(self.path)!r}.")

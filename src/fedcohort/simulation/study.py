@@ -87,7 +87,7 @@ class Part:
     name : str
         How reports call it.
     configs : tuple of RunConfig
-        The product of what the part lists, seeds fastest.
+        The product of what the part lists, seeds fastest; none where other parts are done alone.
     target : Target or None
         What reports count rounds to.
     """
@@ -121,12 +121,12 @@ class Study:
         return tuple(dict.fromkeys(c for part in self.parts for c in part.configs))
 
     def only(self, names: Iterable[str]) -> "Study":
-        """Return the study with these parts alone."""
-        known = {part.name: part for part in self.parts}
-        for name in names:
-            if name not in known:
-                raise UnknownNameError(f"part of study {self.name!r} called", name, known)
-        return dataclasses.replace(self, parts=tuple(known[n] for n in known if n in set(names)))
+        """Return the study with the runs of these parts alone; the others keep their places."""
+        chosen, known = set(names), [part.name for part in self.parts]
+        for name in chosen.difference(known):
+            raise UnknownNameError(f"part of study {self.name!r} called", name, known)
+        parts = (p if p.name in chosen else dataclasses.replace(p, configs=()) for p in self.parts)
+        return dataclasses.replace(self, parts=tuple(parts))
 
 
 def read_study(path: str | Path, replaced: Mapping[str, Any] = _NOTHING) -> Study:

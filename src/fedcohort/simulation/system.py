@@ -135,18 +135,19 @@ def attend(
     work: NDArray[np.float64],
     wanted: int,
     *,
+    able: NDArray[np.bool_],
     spread: float,
     dropout: float,
     deadline: float | None,
 ) -> Attendance:
     """Say who of a cohort `ids` [m] answers in time.
 
-    `work` [m] is what each is to do, in passes over an average client's data. The round ends after
-    `wanted` answers, or at the `deadline`; `spread` is that of speeds, and `dropout` the
-    probability that a client never answers.
+    `work` [m] is what each is to do, in passes over an average client's data, and `able` [m] who
+    can; the others never answer. The round ends after `wanted` answers, or at the `deadline`;
+    `spread` is that of speeds, and `dropout` the probability that a client does not answer.
     """
-    durations, answers = work, np.ones(len(ids), bool)
-    if spread == 0 and dropout == 0 and deadline is None and wanted >= len(ids):
+    durations, answers = work, able
+    if spread == 0 and dropout == 0 and deadline is None and wanted >= len(ids) and able.all():
         # Nobody can be late: the usual case, which costs a part of a short round otherwise.
         return Attendance(answers, durations, float(durations.max(initial=0.0)))
     if spread > 0:
@@ -154,7 +155,7 @@ def attend(
         slowness += spread / 2 * scipy.special.ndtri(_uniform(seed, "pace", round_, ids))
         durations = work * np.exp(slowness)
     if dropout > 0:
-        answers = _uniform(seed, "dropout", round_, ids) >= dropout
+        answers = able & (_uniform(seed, "dropout", round_, ids) >= dropout)
     times = np.where(answers, durations, np.inf)
     limit = np.inf if deadline is None else deadline
     # Ties are broken by the order of ids, which is ascending.

@@ -148,7 +148,7 @@ class _Cluster:
                     self._receive(future)
         finally:
             for task in busy.values():
-                claims.release(task.claim)
+                self._let_go(task)
 
     def _give_up_unentered(self) -> None:
         """Let those go that have not done anything yet, and may still be waiting for a machine."""
@@ -158,19 +158,20 @@ class _Cluster:
 
     def _receive(self, future: Any) -> None:
         """Save what an actor returned, and let it continue or go."""
-        task = self._busy.pop(future)
+        task = self._busy[future]
         try:
             pause = self._save(task, self._ray.get(future))
         except ClaimLostError:
             pause = None
         except self._ray.exceptions.RayTaskError as error:
-            self._let_go(task)
             if isinstance(error.cause, FedcohortError):
                 raise error.cause from None
             raise
         except self._ray.exceptions.RayError as error:
             self._say_lost(task, error)
             pause = None
+        # Not before: whatever goes wrong ends all that is in here.
+        del self._busy[future]
         if pause is None:
             self._let_go(task)
         else:
@@ -187,7 +188,6 @@ class _Cluster:
         group = task.claim.group
         self._losses[group] += 1
         if self._losses[group] == _MOST_LOSSES:
-            self._let_go(task)
             raise WorkerError(
                 f"Group {group} was lost {_MOST_LOSSES} times in a row ({_first_line(error)}): its"
                 " runs may need more memory than the machines have; give the same command to resume"

@@ -3,13 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
+import numpy as np
 import torch
 
-from fedcohort.errors import StudyError
+from fedcohort.errors import CohortSizeError, InvalidModelError, StudyError
+from fedcohort.federation import Federation
+from fedcohort.selection import Need
 from fedcohort.simulation.config import SETTINGS, RunConfig
-from fedcohort.simulation.content import with_content
+from fedcohort.simulation.content import once, with_content
 from fedcohort.simulation.devices import device_for
 from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.work import Executor, Work
@@ -17,13 +19,18 @@ from fedcohort.simulation.groups import groups_of
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.packing import packer
 from fedcohort.simulation.planning import Entered, enter_study
+from fedcohort.simulation.profiling import check_layer
 from fedcohort.simulation.progress import Progress
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import Study
+from fedcohort.training.inputs import prepare_inputs
+from fedcohort.training.modules import takes_one_sample
 
 # Runs that share these can be built from the data, or none of them can.
 _SHAPING = [name for name, s in SETTINGS.items() if s.federation and name != "seed"]
 _SHAPING += ["cohort", "score"]
+# Profiles of runs that share these can be read from their layer, or none of them can.
+_PROFILED = ("dataset", "task", "model", "profile_layer", "profile_epsilon")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +40,7 @@ class PreparedStudy:
     Attributes
     ----------
     study : Study
-        All of it.
-    wanted : tuple of RunConfig
-        The runs to do now.
+        Its runs also say what the names in them stand for.
     materials : Materials
         What runs start from.
     device : torch.device
@@ -43,35 +48,72 @@ class PreparedStudy:
     """
 
     study: Study
-    wanted: tuple[RunConfig, ...]
     materials: Materials
     device: torch.device
 
 
 def prepare_study(
-    study: Study,
-    *,
-    parts: Sequence[str] = (),
-    device: str = "auto",
-    materials: Materials | None = None,
+    study: Study, *, device: str = "auto", materials: Materials | None = None
 ) -> PreparedStudy:
     """Load what a study needs, and refuse what cannot be done, before anything is written.
 
-    The parts to do now are all if none is named; `materials` has objects that configurations name.
+    `materials` has objects that configurations name.
     """
     materials = materials or Materials()
-    where = device_for((study.only(parts) if parts else study).configs, device)
-    checked: set[tuple[Any, ...]] = set()
+    where = device_for(study.configs, device)
+    takes_one = once(lambda config: _check_shape(config, materials), *_SHAPING)
+    needs = once(lambda config: _check_selector(config, materials), *_SHAPING, "selector")
+    read_layer = once(
+        lambda config: check_layer(
+            config, materials.model(config), _some_inputs(config, materials, 4)
+        ),
+        *_PROFILED,
+    )
     for config in study.configs:
-        shape = tuple(getattr(config, name) for name in _SHAPING)
-        if shape not in checked:
-            checked.add(shape)
-            materials.federation(config)
-            materials.model(config)
+        if not takes_one(config):
+            _check_batches(config, materials.federation(config))
+        if Need.PROFILE in needs(config) and config.profile == "fc1":
+            read_layer(config)
     _check_targets(study, materials)
-    complete = with_content(study, materials)
-    wanted = complete.only(parts).configs if parts else complete.configs
-    return PreparedStudy(complete, wanted, materials, where)
+    return PreparedStudy(with_content(study, materials), materials, where)
+
+
+def _check_shape(config: RunConfig, materials: Materials) -> bool:
+    """Refuse what cannot be built, and tell whether the model trains on a single sample."""
+    materials.federation(config)
+    materials.check_model(config)
+    return takes_one_sample(materials.model(config), _some_inputs(config, materials, 1))
+
+
+def _check_selector(config: RunConfig, materials: Materials) -> frozenset[Need]:
+    """Refuse one that does not fit the model, or may choose among too few; return its needs."""
+    clients, selector = len(materials.federation(config)), materials.selector(config)
+    left = len(selector.eligible(np.arange(clients)))
+    if left < min(config.cohort, clients):
+        raise CohortSizeError(
+            f"Selector {config.selector!r} may choose among {left} of the {clients} clients, and a"
+            f" cohort has {config.cohort}: let it choose among more, or lower the cohort."
+        )
+    return selector.needs
+
+
+def _some_inputs(config: RunConfig, materials: Materials, count: int) -> torch.Tensor:
+    dataset = materials.dataset(config)
+    return prepare_inputs(dataset.x_train[:count], dataset, standard=True)
+
+
+def _check_batches(config: RunConfig, federation: Federation) -> None:
+    """Refuse batches of one sample, for a model that takes none."""
+    sizes = federation.sizes
+    last = sizes if config.batch_size is None else (sizes - 1) % config.batch_size + 1
+    if (last > 1).all():
+        return
+    client = int((last == 1).argmax())
+    raise InvalidModelError(
+        f"Model {config.model!r} cannot train on a batch of one sample (BatchNorm cannot), which"
+        f" client {client} of seed {config.seed} has (samples: {sizes[client]}, batch size:"
+        f" {config.batch_size or 'full'}): choose another batch size, other clients, or GroupNorm."
+    )
 
 
 def _check_targets(study: Study, materials: Materials) -> None:
@@ -127,7 +169,7 @@ def run_study(
     return executor(
         Work(
             store,
-            groups_of(store, prepared.wanted),
+            groups_of(store, prepared.study.configs),
             materials,
             device.type,
             report,
