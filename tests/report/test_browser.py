@@ -96,6 +96,27 @@ def test_the_mixture_and_gemd_are_those_of_the_cohort(visit, report, store):
     assert view.locator(".score").inner_text() == f"{100 * record.test_score:.1f} %\ntest accuracy"
 
 
+def test_the_bars_are_the_samples_of_each_client_once(
+    visit, store, copy_runs, monkeypatch, tmp_path
+):
+    """Client c holds c + 1 samples, of class c % 10, and cohorts have their first client twice."""
+    counts = np.zeros((20, 10), np.int64)
+    counts[np.arange(20), np.arange(20) % 10] = np.arange(20) + 1
+    twice, records = copy_runs(store), store.records
+    monkeypatch.setattr(twice, "federation", lambda _: {"label_counts": counts})
+    monkeypatch.setattr(
+        twice,
+        "records",
+        lambda k: [dataclasses.replace(r, cohort=r.cohort[:1] + r.cohort) for r in records(k)],
+    )
+    view = visit(write_report(twice, tmp_path / "r.html", 0.3)).locator(".view").first
+    once = counts[cohort(store, "dp3s", 1)].sum(axis=0)
+    spoken = view.locator(".mixture").get_attribute("aria-label")
+    for label, count in enumerate(once):
+        assert f"class {label} {int(100 * count / once.sum() + 0.5)} %" in spoken
+    assert "Samples by class: of the chosen (bars)" in view.inner_text()
+
+
 def test_another_selector_can_be_chosen(visit, report, store):
     page = visit(report)
     page.locator(".view select").first.select_option("fedavg")

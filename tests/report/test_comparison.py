@@ -33,6 +33,17 @@ def test_a_selector_that_never_arrives_is_counted_as_one_round_late():
     assert found.censored
 
 
+def test_a_seed_that_diverged_counts_as_late_where_it_is_drawn():
+    """Ours with seed 2 is never there; the interval reaches to the resamples without it."""
+    ours = ramp(4, 3)
+    ours[2, 3:] = np.nan
+    found = compare("fedavg", ROUNDS, ours, ramp(8, 3), 0.9)
+    assert (found.difference, found.censored) == (11 - 8, True)
+    assert (found.low, found.high) == (4 - 8, 11 - 8)
+    # However pairs are exchanged, the side with that seed never arrives, and the other does.
+    assert found.p_value == 1
+
+
 def test_nothing_can_be_said_without_arrivals_or_with_one_pair():
     assert compare("fedavg", ROUNDS, ramp(100, 3), ramp(100, 3), 0.9) is None
     assert compare("fedavg", ROUNDS, ramp(4, 1), ramp(8, 1), 0.9) is None

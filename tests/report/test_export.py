@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from fedcohort.errors import MissingPackageError
+from fedcohort.errors import MissingPackageError, StoreError
 from fedcohort.report import summarise
-from fedcohort.report.export import export
+from fedcohort.report.export import export, median_rounds
 from fedcohort.simulation.config import SETTINGS
 from fedcohort.simulation.scores import Target
 
@@ -54,6 +54,27 @@ def test_the_summary_has_the_numbers_of_the_report(store, tmp_path):
             assert row["median_rounds_to_target"] == "", "the middle seed never got there"
 
 
+@pytest.mark.parametrize(
+    ("by_seed", "median"),
+    [
+        ((38, None), None),
+        ((38, 40), 39),
+        ((30, 38, None), 38),
+        ((30, None, None), None),
+        ((30, 38, None, None), None),
+        ((30, 38, 39, None), 38.5),
+        ((40,), 40),
+        ((), None),
+    ],
+)
+def test_half_of_a_median_is_not_invented(store, by_seed, median):
+    """Of 40 rounds; two seeds in the middle have a median where both got there."""
+    summary = dataclasses.replace(
+        summarise(store, None)[0], rounds=40, rounds_to_target_by_seed=by_seed
+    )
+    assert median_rounds(summary) == median
+
+
 def test_parquet_has_the_same_rounds(store, tmp_path):
     from pyarrow import parquet
 
@@ -85,7 +106,20 @@ def test_csv_needs_no_plotting_package(store, tmp_path):
 
 def test_an_empty_store_gives_empty_tables(store, copy_runs, tmp_path):
     empty = copy_runs(store, change=lambda _: None)
-    assert [path.read_text() for path in export(empty, tmp_path)] == [""] * 5
+    tables = {path.stem: path.read_text() for path in export(empty, tmp_path)}
+    assert [tables[name] for name in ("rounds", "runs", "summary")] == [""] * 3
+    # Finished runs of tasks without classes have no rows of these either.
+    for path in export(store, tmp_path / "filled"):
+        if path.stem in ("clients", "classes"):
+            assert tables[path.stem] == path.read_text().splitlines(keepends=True)[0]
+
+
+def test_a_file_for_a_table_without_rows_is_not_written(store, copy_runs, tmp_path):
+    empty = copy_runs(store, change=lambda _: None)
+    for name in ("rounds.csv", "rounds.parquet"):
+        with pytest.raises(StoreError, match="nothing for the table 'clients': finish a run"):
+            export(empty, tmp_path / name, "clients")
+        assert not (tmp_path / name).exists()
 
 
 def test_data_with_clients_of_their_own_show_those(store, copy_runs, tmp_path):

@@ -94,7 +94,13 @@ def test_a_subset_is_stated(store, copy_runs, monkeypatch, tmp_path):
     facts = changed.facts
     monkeypatch.setattr(changed, "facts", lambda k: facts(k) | {"train_evaluated_on": 50})
     page = write_report(changed, tmp_path / "r.html", None).read_text()
-    assert "fixed stratified subset of 50 training samples" in page
+    assert "fixed stratified subset of 50 training samples; the last round on the whole" in page
+
+
+def test_all_that_counts_as_bytes_is_named(page):
+    said = re.search(r"<strong>Bytes</strong> are (.*?)</p>", page)[1]
+    for sent in ("models", "profiles", "label counts", "losses", "updates"):
+        assert sent in said
 
 
 def test_headings_are_in_order(page):
@@ -126,6 +132,27 @@ def test_without_target_and_without_test_data(store, monkeypatch, tmp_path):
     page = write_report(store, tmp_path / "r.html", None).read_text()
     assert "final test" not in page
     assert "MB to target" not in page
+
+
+def test_gemd_is_explained_as_it_is_measured(page):
+    """By aggregation weights, as fedcohort.metrics.gemd has it."""
+    formula = re.search(r'class="formula">(.*?)</p>', page)[1].replace("<sub>", "")
+    assert "Σc∈𝒞 wc Pc(j) / Σc∈𝒞 wc − Pg(j)" in formula.replace("</sub>", "")
+    assert "aggregation weight of client c" in page
+    assert "joint label mixture" not in page
+
+
+def test_time_is_shown_where_clients_are_slow_or_away(page, store, copy_runs, tmp_path):
+    slow = copy_runs(store, change=lambda c: dataclasses.replace(c, speed_spread=0.5))
+    timed = own_markup(write_report(slow, tmp_path / "r.html", 0.1).read_text("utf-8"))
+    assert '<th scope="col">time to target</th>' in timed
+    assert "passes of a client of median speed" in timed
+    for summary in summarise(slow, 0.1):
+        cell = f'data-value="{summary.time_to_target}">{summary.time_to_target:.1f}</td>'
+        assert cell in timed
+    for other in (page, write_report(slow, tmp_path / "aimless.html", None).read_text("utf-8")):
+        assert "time to target" not in other
+        assert "median speed" not in other
 
 
 def test_a_store_without_rounds_is_refused(store, copy_runs, tmp_path):

@@ -6,8 +6,12 @@ import pytest
 from rich.console import Console
 
 from fedcohort.cli import data
+from fedcohort.cli.run import do_study
+from fedcohort.federation import load_dataset
 from fedcohort.report import live
+from fedcohort.simulation import RunConfig, materials
 from fedcohort.simulation.progress import Progress
+from fedcohort.simulation.study import study_of_runs
 
 
 @pytest.fixture
@@ -39,14 +43,35 @@ def test_a_screen_gets_a_bar_and_no_lines(monkeypatch):
     assert "of 4,800 rounds" not in screen.file.getvalue()
 
 
-def test_a_download_says_how_much_is_there(log, monkeypatch, tmp_path):
-    def fetch(name, progress):
+@pytest.fixture
+def arriving(monkeypatch, tmp_path):
+    """A data set of which a part arrives, then another."""
+
+    def arrive(name, progress, **_):
         progress("train.gz", 5_000_000, 10_000_000)
         progress("test.gz", 2_000_000, None)
         return tmp_path / name
 
     monkeypatch.setattr(live, "SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr(data, "fetch", fetch)
+    return arrive
+
+
+def test_a_download_says_how_much_is_there(log, monkeypatch, arriving):
+    monkeypatch.setattr(data, "fetch", arriving)
     monkeypatch.setattr(data, "Console", lambda **_: log)
     data.fetch_with_progress("mnist")
     assert log.file.getvalue().splitlines() == ["train.gz: 5 of 10 MB", "test.gz: 2 MB"]
+
+
+def test_so_does_a_run_whose_data_are_downloaded(log, monkeypatch, tmp_path, arriving):
+    digits = load_dataset("digits")
+
+    def load(name, *, task, progress):
+        arriving(name, progress, task=task)
+        return digits
+
+    monkeypatch.setattr(materials, "load_dataset", load)
+    study = study_of_runs([RunConfig(rounds=1)])
+    with do_study(study, tmp_path / "out", log, device="cpu"):
+        pass
+    assert log.file.getvalue().splitlines()[:2] == ["train.gz: 5 of 10 MB", "test.gz: 2 MB"]

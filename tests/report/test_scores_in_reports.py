@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedcohort import Results
@@ -99,7 +100,7 @@ def test_python_calls_columns_by_the_score(mixed):
     results = Results.load(mixed.folder)
     assert {"train_r2", "train_f1", "test_accuracy"} <= set(results.rounds.columns)
     assert "final_train_f1" in results.summary(target=0.3)
-    assert results.plot().get_ylabel() == "test r2"
+    assert results.plot(ax=Figure().subplots()).get_ylabel() == "test r2"
 
 
 def test_the_page_says_the_right_words(mixed, tmp_path):

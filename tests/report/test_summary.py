@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import json
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,9 @@ import pytest
 from fedcohort.metrics import bootstrap_interval
 from fedcohort.randomness import generator
 from fedcohort.report import summarise, to_json
+from fedcohort.report.export import summary_row
+from fedcohort.report.html import write_report
+from fedcohort.report.wording import PARTS
 from fedcohort.simulation.scores import Target
 
 
@@ -70,6 +74,77 @@ def test_a_target_on_test_samples_that_are_not_there_is_none(store, copy_runs):
     assert (summary.target, summary.rounds_to_target, summary.comparison) == (None, None, None)
 
 
+def test_test_scores_do_not_need_training_scores(store, copy_runs):
+    """R² in training that is no number from round 2 on, or AUROC that is never defined there."""
+    target = Target(reachable_target(store), "test")
+    whole = summary_of(store, "dp3s", target)
+    for since in (2, 0):
+        cut = copy_runs(store)
+        cut.db.execute("UPDATE rounds SET train_score = NULL WHERE round >= ?", (since,))
+        summary = summary_of(cut, "dp3s", target)
+        assert summary.rounds_to_target == whole.rounds_to_target is not None
+        assert summary.interval == whole.interval
+        assert summary.rounds_to_target_by_seed == whole.rounds_to_target_by_seed
+        np.testing.assert_array_equal(summary.test.mean, whole.test.mean)
+        assert (summary.train.last, summary.test.last) == (None, whole.test.last)
+        assert summary_of(cut, "dp3s", 0.01).rounds_to_target == (0 if since else None)
+
+
+@pytest.fixture
+def diverged(store, copy_runs):
+    """Seed 2 of dp3s has no scores and losses after round 1."""
+    cut = copy_runs(store)
+    nothing = ", ".join(f"{part}_{what} = NULL" for part in PARTS for what in ("score", "loss"))
+    cut.db.execute(
+        f"UPDATE rounds SET {nothing} WHERE round > 1 AND run IN (SELECT run FROM runs WHERE"
+        " json_extract(config, '$.selector') = 'dp3s' AND json_extract(config, '$.seed') = 2)"
+    )
+    return cut
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_seed_that_diverged_never_arrives_and_takes_nothing_from_the_others(store, diverged):
+    target = reachable_target(store)
+    whole, summary = (summary_of(s, "dp3s", target) for s in (store, diverged))
+    *others, dead = summary.rounds_to_target_by_seed
+    assert others == list(whole.rounds_to_target_by_seed[:2])
+    assert None not in others
+    assert dead is None
+    np.testing.assert_array_equal(summary.train.seeds[:2], whole.train.seeds[:2])
+    np.testing.assert_array_equal(summary.train.mean[:2], whole.train.mean[:2])
+    assert np.isnan(summary.train.mean[2:]).all()
+    assert (summary.rounds_to_target, summary.arrival) == (None, 5)
+    assert (summary.interval.low is None, summary.interval.high) == (False, None)
+    assert (summary.train.last, summary.test.last) == (None, None)
+    assert summary.comparison.censored
+    # What was reached before stays reached.
+    soon = float(whole.train.mean[1])
+    assert whole.rounds_to_target_by_seed != (1, 1, 1)
+    assert summary_of(diverged, "dp3s", soon).rounds_to_target <= 1
+
+
+def test_what_a_seed_that_diverged_has_not_is_null_and_is_not_drawn(diverged, tmp_path):
+    summary = summary_of(diverged, "dp3s", 0.3)
+    (found, _) = json.loads(json.dumps(to_json(summarise(diverged, 0.3), 0.3), allow_nan=False))[
+        "results"
+    ]
+    assert [value is None for value in found["test_accuracy"]] == [False] * 2 + [True] * 3
+    assert [value is None for value in found["train_accuracy_band"][0]] == [False] * 2 + [True] * 3
+    row = summary_row(summary, ["accuracy"])
+    assert (row["final_train_accuracy"], row["final_test_accuracy"]) == (None, None)
+    page = write_report(diverged, tmp_path / "r.html", 0.3).read_text("utf-8")
+    drawn = json.loads(re.search(r'id="data">(.*)</script>\n<script>', page)[1])["groups"]
+    assert [g["test"]["rounds"] for g in drawn] == [[0, 1], [0, 1, 2, 3, 4]]
+    assert "NaN" not in page
+
+
+def test_the_perplexity_of_a_seed_that_diverged_is_not_known(diverged, monkeypatch):
+    facts = diverged.facts
+    monkeypatch.setattr(diverged, "facts", lambda k: facts(k) | {"task": "next-token"})
+    assert summary_of(diverged, "dp3s").test_perplexity is None
+    assert summary_of(diverged, "fedavg").test_perplexity > 1
+
+
 def test_the_comparison_is_of_the_curves_that_the_target_is_of(store, copy_runs):
     """fedavg's test scores are put at 1 from the first round on, and its training scores stay."""
     changed = copy_runs(store)
@@ -118,6 +193,25 @@ def test_gemd_participation_and_times_are_means_over_rounds_and_seeds(store):
     assert summary.participation_variation == pytest.approx(np.mean(variations))
     seconds = [s for run in by_hand(store, "fedavg", "seconds") for s in run[1:]]
     assert summary.seconds_per_round == pytest.approx(np.mean(seconds))
+
+
+@pytest.fixture
+def deserted(store, copy_runs, monkeypatch):
+    """Nobody was ever there."""
+    empty, records = copy_runs(store), store.records
+    monkeypatch.setattr(
+        empty,
+        "records",
+        lambda key: [dataclasses.replace(r, cohort=(), gemd=None) for r in records(key)],
+    )
+    return empty
+
+
+def test_of_runs_in_which_nobody_was_there_participation_is_not_known(deserted, tmp_path):
+    summary = summary_of(deserted, "fedavg", 0.3)
+    assert (summary.participation_variation, summary.gemd) == (None, None)
+    assert not summary.participation.any()
+    assert "fedavg" in write_report(deserted, tmp_path / "r.html", 0.3).read_text("utf-8")
 
 
 def test_bands_are_the_percentiles_of_all_resamples(store):

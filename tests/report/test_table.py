@@ -62,6 +62,29 @@ def test_what_a_target_is_of_is_said(store):
     assert "mean test curve" in tested
 
 
+SLOW = {
+    "availability": "0.7",
+    "dropout": 0.1,
+    "speed_spread": 0.5,
+    "deadline": 2.0,
+    "over_selection": 1.5,
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_time_is_shown_where_clients_are_slow_or_away(store, copy_runs, name):
+    slow = copy_runs(store, change=lambda c: dataclasses.replace(c, **{name: SLOW[name]}))
+    text = printed(slow, 140, 0.1)
+    assert "time to 10 %" in text
+    assert "time is in passes of a median client" in " ".join(text.split())
+    for summary in summarise(slow, 0.1):
+        (row,) = [line for line in text.splitlines() if line.startswith(summary.label)]
+        assert f" {summary.time_to_target:.1f} " in row
+    assert "time" not in printed(slow, 40, 0.1)
+    assert "time" not in printed(store, 140, 0.1)
+    assert "time" not in printed(slow, 140, 0.999)
+
+
 def test_each_skew_is_a_section(varied_store):
     text = printed(varied_store, 120)
     assert "Digits, ξ = 1\n" in text.replace(" \n", "\n") or "Digits, ξ = 1 " in text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedcohort.metrics.convergence import first_reached
+from fedcohort.metrics.convergence import first_reached, weighted_sums
 from fedcohort.randomness import generator
 
 _RESAMPLES = 2000
@@ -63,7 +63,7 @@ def compare(
     rounds : int array, shape [T]
         The evaluated rounds that both have.
     ours, theirs : float array, shape [seeds, T]
-        The score of each seed under both selectors, in the same order.
+        The score of each seed under both selectors, in the same order; NaN where there is none.
     target : float
         The score to reach.
 
@@ -88,11 +88,13 @@ def compare(
     share = np.full(seeds, 1 / seeds)
     counts = generator(0, "report comparison").multinomial(seeds, share, size=_RESAMPLES) / seeds
     low, high = np.percentile(
-        reached(counts @ a) - reached(counts @ b), [2.5, 97.5], method="inverted_cdf"
+        reached(weighted_sums(counts, a)) - reached(weighted_sums(counts, b)),
+        [2.5, 97.5],
+        method="inverted_cdf",
     )
     keep = _exchanges(seeds)
-    null = reached((keep @ a + (1 - keep) @ b) / seeds) - reached(
-        (keep @ b + (1 - keep) @ a) / seeds
+    null = reached((weighted_sums(keep, a) + weighted_sums(1 - keep, b)) / seeds) - reached(
+        (weighted_sums(keep, b) + weighted_sums(1 - keep, a)) / seeds
     )
     return Comparison(
         baseline=baseline,

@@ -8,14 +8,15 @@ from __future__ import annotations
 import codecs
 import csv
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.errors import MissingPackageError
+from fedcohort.errors import MissingPackageError, StoreError
 from fedcohort.files import replace_file
-from fedcohort.report.served import final_score_rows
+from fedcohort.report.served import FINAL_SCORE_COLUMNS, final_score_rows
 from fedcohort.report.summary import Summary, shown_settings, summarise
 from fedcohort.report.wording import final
 from fedcohort.simulation.scores import score_column, score_of
@@ -41,12 +42,18 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     ending = path.suffix.lower()
     if ending not in (".csv", ".parquet"):
         paths = []
-        for name, rows in TABLES.items():
+        for name, made in TABLES.items():
             paths.append(path / f"{name}.csv")
-            write_csv(paths[-1], rows(store))
+            write_csv(paths[-1], made(store), _HEADS.get(name, ()))
         return paths
+    rows = iter(TABLES[table](store))
+    if (first := next(rows, None)) is None:
+        raise StoreError(
+            f"{str(store.folder)!r} has nothing for the table {table!r}: finish a run first, of a"
+            " task that has it."
+        )
     write = write_csv if ending == ".csv" else _write_parquet
-    write(path, TABLES[table](store))
+    write(path, itertools.chain([first], rows))
     return [path]
 
 
@@ -147,11 +154,15 @@ def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
 
 
 def median_rounds(summary: Summary) -> float | None:
-    """Return the median over seeds; a seed that never got there counts as later than all."""
+    """Return the median over seeds; a seed that never got there counts as later than all.
+
+    None where the median, or the upper of two in the middle, is of such a seed.
+    """
     late = summary.rounds + 1
     reached = [late if r is None else r for r in summary.rounds_to_target_by_seed]
-    middle = statistics.median(reached) if reached else late
-    return None if middle >= late else float(middle)
+    if not reached or statistics.median_high(reached) == late:
+        return None
+    return float(statistics.median(reached))
 
 
 TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
@@ -163,8 +174,16 @@ TABLES: dict[str, Callable[[Store], Iterable[Row]]] = {
 }
 
 
-def write_csv(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows that have the same columns to a file, whole or not at all."""
+_RUN = ("run", "selector", "seed")
+# Of tables that may have no rows: not every task has classes.
+_HEADS = {
+    "clients": (*_RUN, *FINAL_SCORE_COLUMNS["client"]),
+    "classes": (*_RUN, *FINAL_SCORE_COLUMNS["class"]),
+}
+
+
+def write_csv(path: Path, rows: Iterable[Row], head: Sequence[str] = ()) -> None:
+    """Write rows that have the same columns to a file, whole or not at all; `head` if none."""
     with replace_file(path) as whole:
         file = codecs.getwriter("utf-8")(whole)
         writer = None
@@ -173,6 +192,8 @@ def write_csv(path: Path, rows: Iterable[Row]) -> None:
                 writer = csv.DictWriter(file, list(row), lineterminator="\n")
                 writer.writeheader()
             writer.writerow({name: _plain(value) for name, value in row.items()})
+        if writer is None and head:
+            csv.writer(file, lineterminator="\n").writerow(head)
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
+import numpy.typing as npt
 
 from fedcohort.errors import StoreError
 from fedcohort.files import replace_file
@@ -31,6 +32,7 @@ from fedcohort.report.summary import (
     common_target,
     shown_settings,
     summarise,
+    timed,
 )
 from fedcohort.simulation.config import SETTINGS
 
@@ -155,6 +157,7 @@ def _environment() -> jinja2.Environment:
         "plain": plain,
         "rival": _rival,
         "goal_of": _goal,
+        "timed": timed,
     }
     return environment
 
@@ -171,9 +174,8 @@ def _data(
         {
             "panel": titles.index(s.panel),
             "label": s.label,
-            "rounds": s.evaluated_rounds.tolist(),
-            "train": _curve(s.train),
-            "test": s.test and _curve(s.test),
+            "train": _curve(s.train, s.evaluated_rounds),
+            "test": s.test and _curve(s.test, s.evaluated_rounds),
             "reached": s.rounds_to_target,
             "reached_on": s.target and s.target.on,
             "gemd": rounded(s.gemd, 4),
@@ -182,7 +184,6 @@ def _data(
             "megabytes": rounded(s.bytes_to_target and s.bytes_to_target / 1e6, 3),
             # Clients have other names under every seed: their order by participation is comparable.
             "participation": rounded(_sorted_participation(s), 2),
-            "trained": s.rounds,
         }
         for s in summaries
     ]
@@ -199,8 +200,10 @@ def _data(
     }
 
 
-def _curve(curve: Curve) -> dict[str, Any]:
-    return {name: rounded(getattr(curve, name), 4) for name in ("mean", "low", "high")}
+def _curve(curve: Curve, rounds: npt.NDArray[np.int64]) -> dict[str, Any]:
+    known = ~np.isnan(curve.mean)
+    drawn = {name: rounded(getattr(curve, name)[known], 4) for name in ("mean", "low", "high")}
+    return {"rounds": rounds[known].tolist(), **drawn}
 
 
 def _sorted_participation(summary: Summary) -> Any:
@@ -300,8 +303,8 @@ def _evaluation(summaries: Sequence[Summary]) -> str:
         return whole
     count = " or ".join(f"{size:,}" for size in sizes)
     text = (
-        f"measured on a fixed stratified subset of {count} training samples; the first and the"
-        " last round on the whole training set."
+        f"measured on a fixed stratified subset of {count} training samples; the last round on"
+        " the whole training set."
     )
     return text if all(s.train_on_subset for s in summaries) else f"{text} Elsewhere {whole}"
 

@@ -5,9 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TransferSpeedColumn,
+)
 from rich.progress import Progress as Bar
 
+from fedcohort.federation import Progress as Receiving
 from fedcohort.report.wording import time_left
 from fedcohort.simulation.progress import Progress
 
@@ -59,5 +67,31 @@ def live_progress(console: Console) -> Iterator[Callable[[Progress], None]]:
             )
             if bar.disable:
                 say(f"{progress.note}: {progress.done:,} of {progress.total:,} rounds, {left}")
+
+        yield show
+
+
+@contextmanager
+def live_downloads(console: Console) -> Iterator[Receiving]:
+    """Show a bar for each file that is downloaded, or now and then a line."""
+    say = now_and_then(console)
+    with Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not has_screen(console),
+    ) as bar:
+        tasks = {}
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=done, total=total)
+            if bar.disable:
+                of = "" if total is None else f" of {total / 1e6:.0f}"
+                say(f"{file}: {done / 1e6:.0f}{of} MB")
 
         yield show

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort.metrics import worst_share
+from fedcohort.simulation.scores import FinalScore, Kind, Part
 
 if TYPE_CHECKING:
     from fedcohort.simulation.config import RunConfig
-    from fedcohort.simulation.scores import FinalScore, Kind, Part
     from fedcohort.simulation.store import Store
+
+FINAL_SCORE_COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "client": ("part", "client", "name", "samples", "score", "loss"),
+    "class": ("part", "class", "samples", "score", "loss"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +99,28 @@ def worst_class(store: Store, configs: Sequence[RunConfig]) -> WorstClass | None
 def final_score_rows(
     store: Store, configs: Sequence[RunConfig], kind: Kind
 ) -> Iterator[tuple[RunConfig, dict[str, Any]]]:
-    """Yield how the final models of some runs do, client by client or class by class."""
+    """Yield how the final models of some runs do, client by client or class by class.
+
+    A client has the name that the data give it, by which it is known in both parts; None without.
+    """
     for config in configs:
-        for score in store.final_scores(config.key, kind):
-            row = dataclasses.asdict(score)
-            yield config, {"part": row.pop("part"), row.pop("kind"): row.pop("number"), **row}
+        scores = store.final_scores(config.key, kind)
+        names = _client_names(store, config) if scores and kind == "client" else {}
+        for score in scores:
+            values = dataclasses.asdict(score)
+            values |= {kind: score.number, "name": names.get((score.part, score.number))}
+            yield config, {column: values[column] for column in FINAL_SCORE_COLUMNS[kind]}
+
+
+def _client_names(store: Store, config: RunConfig) -> dict[tuple[Part, int], str]:
+    """Return what the data call clients, by part and number."""
+    arrays = store.federation(config)
+    parts: dict[Part, str] = {"train": "client_names", "test": "test_client_names"}
+    return {
+        (part, number): str(name)
+        for part, key in parts.items()
+        for number, name in enumerate(arrays.get(key, ()))
+    }
 
 
 def _known(scores: Sequence[FinalScore], part: Part) -> Any:

@@ -43,15 +43,21 @@ class Curve:
     Attributes
     ----------
     seeds : float64 array, shape [S, T]
-        Of every seed.
+        Of every seed; NaN where it has none, as one that diverged. That reaches no target.
     mean, low, high : float64 array, shape [T]
-        Over the seeds, and the 2.5 % and 97.5 % points of the mean by bootstrap over them.
+        Over the seeds, and the 2.5 % and 97.5 % points of the mean by bootstrap over them; NaN
+        where a seed has none.
     """
 
     seeds: FloatArray
     mean: FloatArray
     low: FloatArray
     high: FloatArray
+
+    @property
+    def last(self) -> float | None:
+        """The last of the means, if all seeds have a last score."""
+        return None if np.isnan(self.mean[-1]) else float(self.mean[-1])
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,13 +79,13 @@ class Summary:
     rounds : int
         Rounds that all seeds have.
     evaluated_rounds : int64 array, shape [T]
-        Those among them, and round 0, after which the model was evaluated.
+        Those among them, and round 0, after which models are evaluated.
     score : str
         What the models are judged by: ``accuracy``, ``F1``, ``AUROC`` or ``R²``.
     train, test : Curve
-        That score; `test` is None where the data set has no test part.
+        That score; `test` is None where no seed ever has one, as without a test part.
     test_perplexity : float or None
-        Of next tokens: exp of the last test loss, mean over seeds.
+        Of next tokens: exp of the last test loss, mean over seeds; None if one has none.
     gemd, gemd_sd : float or None
         Mean over rounds and seeds, and the standard deviation of single rounds; None where there
         are no label mixtures.
@@ -100,7 +106,8 @@ class Summary:
     participation : int64 array, shape [S, C]
         In how many rounds each client was chosen.
     participation_variation : float or None
-        Coefficient of variation of those counts, mean over seeds.
+        Coefficient of variation of those counts, mean over seeds; None if nobody was ever chosen
+        under one of them.
     seconds_per_round, selection_seconds : float
         Mean wall-clock time of a round and of its selection.
     left_out : int
@@ -236,6 +243,12 @@ def by_panel(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
     return panels
 
 
+def timed(summaries: Iterable[Summary]) -> bool:
+    """Tell whether simulated time says more than rounds do: clients are away, slow or drop out."""
+    usual = {name: s.default for name, s in SETTINGS.items() if s.group == "system"}
+    return any(getattr(s.config, name) != usual[name] for s in summaries for name in usual)
+
+
 def common_target(summaries: Iterable[Summary]) -> Target | None:
     """Return the target that all summaries share; None if there is no such."""
     found = {summary.target for summary in summaries}
@@ -275,9 +288,11 @@ def _summarise(
     rounds = min(found[config][-1].round for config in group.configs)
     runs = [[r for r in found[config] if r.round <= rounds] for config in group.configs]
     trained = [[r for r in run if r.round > 0] for run in runs]
-    evaluated, train = _curve(runs, "train_score")
-    _, test = _curve(runs, "test_score")
     config = group.configs[0]
+    evaluated = np.array([t for t in range(rounds + 1) if config.evaluates(t)], dtype=np.int64)
+    train = _curve(_by_seed(runs, evaluated, "train_score"))
+    test = _curve(_by_seed(runs, evaluated, "test_score"))
+    tested = not np.isnan(test.seeds).all()
     facts = store.facts(config.key)
     clients = facts["clients"]
     if any(client >= clients for run in trained for r in run for client in r.cohort):
@@ -286,9 +301,9 @@ def _summarise(
     gemds = [r.gemd for run in trained for r in run if r.gemd is not None]
     reached, interval = None, None
     by_seed: tuple[int | None, ...] = ()
-    if target is not None and target.on == "test" and not test.mean.size:
+    if target is not None and target.on == "test" and not tested:
         target = None
-    if target is not None and len(evaluated):
+    if target is not None:
         curves = (test if target.on == "test" else train).seeds
         reached = rounds_to_target(evaluated, curves, target.score)
         by_seed = tuple(rounds_to_target(evaluated, curve, target.score) for curve in curves)
@@ -309,8 +324,8 @@ def _summarise(
         evaluated_rounds=evaluated,
         score=score_of(facts),
         train=train,
-        test=test if test.mean.size else None,
-        test_perplexity=_perplexity(runs) if _has_perplexity(config, facts) else None,
+        test=test if tested else None,
+        test_perplexity=_perplexity(config, facts, _by_seed(runs, evaluated[-1:], "test_loss")),
         gemd=float(np.mean(gemds)) if gemds else None,
         gemd_sd=float(np.std(gemds)) if gemds else None,
         target=target,
@@ -321,9 +336,7 @@ def _summarise(
         time_to_target=None if reached is None else _elapsed(runs, reached),
         total_bytes=_bytes(runs, rounds),
         participation=counts,
-        participation_variation=(
-            float(np.mean([participation_variation(row) for row in counts])) if rounds else None
-        ),
+        participation_variation=_variation(counts),
         seconds_per_round=_mean(trained, "seconds"),
         selection_seconds=_mean(trained, "selection_seconds"),
         left_out=sum(len(r.left_out) for run in trained for r in run),
@@ -336,15 +349,17 @@ def _summarise(
     )
 
 
-def _curve(
-    runs: Sequence[Sequence[RoundRecord]], score: str
-) -> tuple[npt.NDArray[np.int64], Curve]:
-    """Return the rounds in which all runs have a score, and that score."""
-    scores = [{r.round: getattr(r, score) for r in run} for run in runs]
-    rounds = [t for t in scores[0] if all(run.get(t) is not None for run in scores)]
-    seeds = np.array([[run[t] for t in rounds] for run in scores], dtype=np.float64)
+def _by_seed(
+    runs: Sequence[Sequence[RoundRecord]], rounds: npt.NDArray[np.int64], field: str
+) -> FloatArray:
+    """Return what runs have after some rounds, [S, T]; NaN where that is nothing."""
+    found = [{r.round: getattr(r, field) for r in run} for run in runs]
+    return np.array([[run.get(t) for t in rounds.tolist()] for run in found], dtype=np.float64)
+
+
+def _curve(seeds: FloatArray) -> Curve:
     low, high = np.percentile(_resamples(len(seeds)) @ seeds / len(seeds), [2.5, 97.5], axis=0)
-    return np.array(rounds, dtype=np.int64), Curve(seeds, seeds.mean(axis=0), low, high)
+    return Curve(seeds, seeds.mean(axis=0), low, high)
 
 
 @functools.lru_cache(maxsize=8)
@@ -354,21 +369,24 @@ def _resamples(seeds: int) -> npt.NDArray[np.int64]:
     return generator(0, "report bands").multinomial(seeds, share, size=_RESAMPLES)
 
 
-def _has_perplexity(config: RunConfig, facts: Mapping[str, Any]) -> bool:
-    return facts.get("task") == "next-token" and config.loss in ("auto", "cross-entropy")
-
-
-def _perplexity(runs: Sequence[Sequence[RoundRecord]]) -> float | None:
-    _, losses = _curve(runs, "test_loss")
+def _perplexity(config: RunConfig, facts: Mapping[str, Any], losses: FloatArray) -> float | None:
+    if facts.get("task") != "next-token" or config.loss not in ("auto", "cross-entropy"):
+        return None
     # Beyond exp(100) no model is worse than another, and exp(710) is no number any more.
-    last = np.minimum(losses.seeds[:, -1:], 100)
-    return float(np.exp(last).mean()) if last.size else None
+    mean = float(np.exp(np.minimum(losses, 100)).mean())
+    return None if np.isnan(mean) else mean
 
 
 def _participation(run: Sequence[RoundRecord], clients: int) -> npt.NDArray[np.int64]:
     # A selector may draw a client twice in one round; it still takes part once.
     chosen = [client for record in run for client in set(record.cohort)]
     return np.bincount(np.array(chosen, dtype=np.int64), minlength=clients)
+
+
+def _variation(counts: npt.NDArray[np.int64]) -> float | None:
+    if not counts.any(axis=1).all():
+        return None
+    return float(np.mean([participation_variation(row) for row in counts]))
 
 
 def _bytes(runs: Sequence[Sequence[RoundRecord]], last: int) -> int:
@@ -421,6 +439,10 @@ def _compare(ours: Summary, theirs: Summary) -> Comparison | None:
     return compare(theirs.label, rounds, a, b, ours.target.score)
 
 
+def _known(values: FloatArray) -> list[float | None]:
+    return [None if np.isnan(value) else value for value in values.tolist()]
+
+
 def _result(summary: Summary) -> dict[str, Any]:
     interval, comparison = summary.interval, summary.comparison
     promise = summary.config.promise
@@ -441,11 +463,11 @@ def _result(summary: Summary) -> dict[str, Any]:
         "rounds_to_target_by_seed": list(summary.rounds_to_target_by_seed),
         "evaluated_rounds": summary.evaluated_rounds.tolist(),
         "score": summary.score,
-        train: summary.train.mean.tolist(),
-        f"{train}_band": [summary.train.low.tolist(), summary.train.high.tolist()],
+        train: _known(summary.train.mean),
+        f"{train}_band": [_known(summary.train.low), _known(summary.train.high)],
         "train_evaluated_on": summary.train_evaluated_on,
         "train_on_subset": summary.train_on_subset,
-        score_column("test", summary.score): summary.test and summary.test.mean.tolist(),
+        score_column("test", summary.score): summary.test and _known(summary.test.mean),
         "test_perplexity": summary.test_perplexity,
         "gemd": summary.gemd,
         "gemd_sd": summary.gemd_sd,

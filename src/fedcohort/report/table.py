@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.report.summary import Summary, by_panel, common_score, common_target
+from fedcohort.report.summary import Summary, by_panel, common_score, common_target, timed
 from fedcohort.report.wording import (
     MISSING,
     PARTS,
@@ -26,12 +26,16 @@ from fedcohort.report.wording import (
 
 
 class _Column(NamedTuple):
-    """A column: what it says, and when it makes room in a narrow terminal (the highest first)."""
+    """A column: what it says, when it makes room in a narrow terminal, and what is noted below.
+
+    The highest in `leaves` makes room first.
+    """
 
     title: str
     short: str
     value: Callable[[Summary], str]
     leaves: int = 0
+    note: str = ""
 
 
 class ResultsTable:
@@ -46,12 +50,14 @@ class ResultsTable:
         for i, (title, members) in enumerate(self._panels.items()):
             if i:
                 yield Text()
-            yield self._table(title, members, console, options)
-            yield Text(_caption(members), style="dim")
+            columns, table = self._table(title, members, console, options)
+            yield table
+            notes = [column.note for column in columns if column.note]
+            yield Text("; ".join(_notes(members) + notes), style="dim")
 
     def _table(
         self, title: str, members: Sequence[Summary], console: Console, options: ConsoleOptions
-    ) -> Table:
+    ) -> tuple[list[_Column], Table]:
         columns = self._columns(members)
         table = _draw(title, columns, members, short=False)
         while _width(table, console, options) > options.max_width:
@@ -61,11 +67,12 @@ class ResultsTable:
                 break
             if _width(table, console, options) > options.max_width:
                 columns.remove(least)
-        return table
+        return columns, table
 
     def _columns(self, members: Sequence[Summary]) -> list[_Column]:
         score = common_score(members)
         target = goal(common_target(members), score)
+        slow = timed(members)
         columns = [
             _Column("selector", "selector", lambda s: s.label),
             _Column(f"rounds to {target}", f"to {target}", rounds_reached),
@@ -75,6 +82,13 @@ class ResultsTable:
             _Column("test perplexity", "perpl.", lambda s: perplexity(s.test_perplexity), 4),
             _Column("GEMD", "GEMD", lambda s: decimal(s.gemd), 1),
             _Column(f"MB to {target}", "MB", lambda s: megabytes(s.bytes_to_target), 2),
+            _Column(
+                f"time to {target}",
+                "time",
+                lambda s: decimal(s.time_to_target if slow else None, 1),
+                2,
+                "time is in passes of a median client",
+            ),
             _Column(
                 "part. variation",
                 "variation",
@@ -117,7 +131,7 @@ def _draw(
     return table
 
 
-def _caption(members: Sequence[Summary]) -> str:
+def _notes(members: Sequence[Summary]) -> list[str]:
     seeds = sorted({len(s.seeds) for s in members})
     rounds = sorted({s.rounds for s in members})
     notes = [f"{_span(seeds, 'seed')}, {_span(rounds, 'round')}"]
@@ -140,7 +154,7 @@ def _caption(members: Sequence[Summary]) -> str:
         notes.append(f"{_span([unfinished], 'run')} unfinished")
     if left_out := sum(s.left_out for s in members):
         notes.append(f"{_span([left_out], 'update')} left out")
-    return "; ".join(notes)
+    return notes
 
 
 def _span(values: Sequence[int], word: str) -> str:

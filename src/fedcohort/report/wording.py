@@ -36,11 +36,11 @@ def percent(value: float | None, digits: int = 1) -> str:
     return MISSING if value is None else f"{100 * value:.{digits}f} %"
 
 
-def scored(value: float | None, score: str, digits: int = 1) -> str:
+def scored(value: float | None, score: str) -> str:
     """Return a score as people write it: accuracy as a percentage, others as plain numbers."""
     if score == "accuracy":
-        return percent(value, digits)
-    return MISSING if value is None else f"{value:.{digits + 2}f}".replace("-", "−")
+        return percent(value)
+    return MISSING if value is None else f"{value:.3f}".replace("-", "−")
 
 
 def goal(target: Target | None, score: str) -> str:
@@ -109,7 +109,7 @@ def p_value(value: float) -> str:
 def final(summary: Summary, part: str) -> float | None:
     """Return the last mean score of ``train`` or ``test``."""
     curve = summary.train if part == "train" else summary.test
-    return float(curve.mean[-1]) if curve is not None and curve.mean.size else None
+    return None if curve is None else curve.last
 
 
 def signed(value: int) -> str:

@@ -1,7 +1,7 @@
 "use strict";
 /**
  * Bring the cohort explorer inside `root` to life: clients as points, a slider of rounds, and for two
- * selectors the cohort, its label mixture, its GEMD and the model's score after it.
+ * selectors the cohort, its samples by class, its GEMD and the model's score after it.
  * `changed` is called when another setting is chosen.
  */
 function cohortExplorer(root, data, changed = () => {}) {
@@ -102,17 +102,17 @@ function cohortExplorer(root, data, changed = () => {}) {
     const say = v.measured.endsWith("accuracy") ? charts.percent : charts.plain;
     one(".score span", card).textContent = v.measured;
 
-    const titled = [["Label mixture of the cohort (bars) and of everyone (ticks)", mixture], ["GEMD by round", gemd.drawn], [`${v.measured[0].toUpperCase()}${v.measured.slice(1)} by round`, score.drawn]];
+    const titled = [["Samples by class: of the chosen (bars), of everyone (ticks)", mixture], ["GEMD by round", gemd.drawn], [`${v.measured[0].toUpperCase()}${v.measured.slice(1)} by round`, score.drawn]];
     body.replaceChildren(points, ...titled.flatMap(([text, drawn]) => [Object.assign(document.createElement("h4"), { textContent: text }), drawn]));
 
     card.update = () => {
       const t = Math.min(state.round, v.cohorts.length) - 1;
-      const cohort = v.cohorts[t];
-      const lit = new Set(cohort);
+      const lit = new Set(v.cohorts[t]);
       clients.forEach((g, c) => g.classList.toggle("lit", lit.has(c)));
       // Later siblings are drawn above earlier ones: the lit ones belong on top.
       for (const c of lit) points.append(clients[c]);
-      const counts = total.map((_, k) => cohort.reduce((sum, c) => sum + f.counts[c][k], 0));
+      // Each client once: with what weight it was averaged, which GEMD is by, is not kept.
+      const counts = total.map((_, k) => [...lit].reduce((sum, c) => sum + f.counts[c][k], 0));
       const joint = Math.max(1, counts.reduce((a, b) => a + b, 0));
       const ceiling = Math.max(0.3, ...everyone, ...v.cohorts.length ? counts.map((n) => n / joint) : []);
       bars.forEach((bar, k) => {
@@ -125,7 +125,7 @@ function cohortExplorer(root, data, changed = () => {}) {
         tick.setAttribute("y1", y);
         tick.setAttribute("y2", y);
       });
-      mixture.setAttribute("aria-label", "Label mixture of the cohort: " + counts.map((n, k) => `class ${k} ${Math.round((100 * n) / joint)} %`).join(", "));
+      mixture.setAttribute("aria-label", "Samples of all who were chosen: " + counts.map((n, k) => `class ${k} ${Math.round((100 * n) / joint)} %`).join(", "));
       const shown = (value, words) => value === null ? "–" : words(value);
       const numbers = { gemd: shown(gemd.mark(t), (value) => value.toFixed(2)), score: shown(score.mark(t), say) };
       for (const [name, text] of Object.entries(numbers)) one(`.${name} b`, card).textContent = text;

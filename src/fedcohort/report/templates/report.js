@@ -17,8 +17,8 @@
       const panel = Number(div.dataset.panel), score = data.scores[panel], words = say(score);
       const training = state.part === "train", target = data.targets[panel];
       const series = inPanel(panel).filter((g) => g[state.part]).map((g) => ({
-        label: g.label, style: data.styles[g.label], x: g.rounds, y: g[state.part].mean, low: g[state.part].low, high: g[state.part].high,
-        mark: g.reached_on === state.part && g.reached !== null ? g.rounds.indexOf(g.reached) : null,
+        label: g.label, style: data.styles[g.label], x: g[state.part].rounds, y: g[state.part].mean, low: g[state.part].low, high: g[state.part].high,
+        mark: g.reached_on === state.part && g.reached !== null ? g[state.part].rounds.indexOf(g.reached) : null,
       }));
       charts.lines(div, series, {
         x: { title: "round", whole: true },
