@@ -207,12 +207,12 @@ def costs(quick):
 
 def design():
     """Vary the projection and the centre, which the mechanism has fixed."""
-    usual, reference = private.DIRECTIONS, private._reference
+    usual, centre = private.DIRECTIONS, private._centre
     rows = []
     try:
         for centred in (True, False):
             if not centred:
-                private._reference = lambda *a: torch.zeros_like(reference(*a))
+                private._centre = lambda *a: torch.zeros_like(centre(*a))
             for width in (8, 16, 32, 64, 128, 500):
                 private.DIRECTIONS = width
                 features.cache_clear()
@@ -223,7 +223,7 @@ def design():
                 ]
                 rows.append(["noise inputs" if centred else "none", str(width), *scores])
     finally:
-        private.DIRECTIONS, private._reference = usual, reference
+        private.DIRECTIONS, private._centre = usual, centre
         features.cache_clear()
     cells = ("dp3s ξ=1", "match ξ=1", "match ξ=H")
     header = ["centre", "width", *(f"{c}, ε={e}" for c in cells for e in (8, 2))]

@@ -97,6 +97,25 @@ def test_a_client_that_is_asked_twice_sends_the_same_noise() -> None:
     np.testing.assert_array_equal(once, again)
 
 
+def test_without_noise_every_model_has_a_profile_of_its_own() -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=lambda arrays, _: arrays["w"].numpy())
+    where = context(partition_id=3)
+    for value in (1.0, 2.0):
+        arrays = ArrayRecord({"w": Array(np.full(2, value, np.float32))})
+        sent = introduce(app, where, Need.PROFILE, arrays=arrays).vectors[Need.PROFILE]
+        assert sent.tolist() == [value, value]
+
+
+def test_noise_for_a_client_without_a_name_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    app = ClientApp()
+    answer_queries(app, size=lambda _: 7, profile=lambda *_: [1.0, 2.0], clip=1.0, sigma=1.0)
+    for where in (context(partition_id=3), context()):
+        assert "no name of its own" not in caplog.text
+        introduce(app, where, Need.PROFILE)
+    assert "every restart draws a new noised profile" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("clip", "sigma"), [(0.0, 0.0), (-1.0, 0.0), (float("nan"), 0.0), (1.0, -1.0), (None, 1.0)]
 )
@@ -238,6 +257,15 @@ def test_a_torch_profile_can_be_private(net: Any) -> None:
     assert 0 < np.abs(error).max() < 6 * Promise(8, 1e-3).noise(len(x))
     other = introduce(app, context(partition_id=2), Need.PROFILE).vectors[Need.PROFILE]
     assert not np.allclose(first, other), "noise that can be drawn again hides nothing"
+
+
+def test_a_private_profile_of_another_layer_is_another_answer(net: Any) -> None:
+    build, x, y = net
+    for layer, width in (("3", 20), ("4", 10), ("3", 20)):
+        app = ClientApp()
+        profile_query(app, lambda _: (build(3), [(x, y)]), epsilon=8, delta=1e-3, layer=layer)
+        answer = introduce(app, context(partition_id=9), Need.PROFILE)
+        assert answer.vectors[Need.PROFILE].shape == (width,)
 
 
 def test_a_torch_profile_can_hide_the_client_as_a_whole(

@@ -7,8 +7,10 @@ import pytest
 from fake_federation import Federation, model
 from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg, FedAvgM
+from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
+from flwr.serverapp.strategy import FedAvgM
 
+from fedcohort import Cohort, FedAvg
 from fedcohort.errors import InvalidParameterError
 from fedcohort.flower import CohortStrategy, SecureAggregation, answer_queries, secure_mods
 
@@ -38,12 +40,12 @@ def people(federation: Federation, count: int, seen: list[RecordDict]) -> None:
         federation.grid.nodes[node].app = spied  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("selector", ["match", "fedavg"])
+@pytest.mark.parametrize("selector", ["match:weights=size", "fedavg"])
 def test_the_average_is_right_and_no_update_is_seen(federation: Federation, selector: str) -> None:
     seen: list[RecordDict] = []
     people(federation, 7, seen)
     strategy = CohortStrategy(
-        FedAvg(fraction_evaluate=0.0),
+        FlowersFedAvg(fraction_evaluate=0.0),
         selector,
         cohort=4,
         min_clients=7,
@@ -62,6 +64,34 @@ def test_the_average_is_right_and_no_update_is_seen(federation: Federation, sele
             assert not arrays or set(arrays) == {"profile"}
         for metrics in content.metric_records.values():
             assert "train_loss" not in metrics
+
+
+class Lopsided(FedAvg):
+    """Draws at random, some clients twice, and has weights of its own."""
+
+    name = "lopsided"
+    repeats = True
+
+    def _choose(self, k: int, rows: Any, rng: np.random.Generator) -> Cohort:
+        assert k == 4
+        (first, second, third) = rng.choice(rows, 3, replace=False).tolist()
+        return self._cohort([first, second, third, first], [0.1, 0.55, 0.05, 0.3])
+
+
+def test_weights_of_a_selectors_own_reach_the_average(federation: Federation) -> None:
+    people(federation, 7, [])
+    strategy = CohortStrategy(
+        FlowersFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
+        Lopsided(),
+        cohort=4,
+        min_clients=7,
+        identify=True,
+        secure=SecureAggregation(),
+    )
+    result = strategy.start(federation.grid, model(), num_rounds=1)
+    (summary,) = strategy.history
+    expected = np.dot([int(name) for name in summary.cohort], [0.1, 0.55, 0.05, 0.3])
+    assert result.arrays["w"].numpy()[0] == pytest.approx(expected, abs=1e-3)
 
 
 def test_rounds_go_on_and_strategies_with_momentum_work(federation: Federation) -> None:
@@ -92,7 +122,7 @@ def test_a_node_that_drops_out_spoils_nothing(federation: Federation, answers: i
 
     federation.grid.nodes[lost].delay = delay
     strategy = CohortStrategy(
-        FedAvg(fraction_evaluate=0.0),
+        FlowersFedAvg(fraction_evaluate=0.0),
         "match",
         cohort=5,
         secure=SecureAggregation(largest_size=1000, timeout=10),
@@ -110,8 +140,44 @@ def test_a_node_that_drops_out_spoils_nothing(federation: Federation, answers: i
         assert not result.arrays, "a round that cannot be unmasked is dropped"
 
 
+class OneCounts(FedAvg):
+    """Chooses everyone, of whom the first alone has a weight."""
+
+    name = "one-counts"
+
+    def _choose(self, k: int, rows: Any, rng: np.random.Generator) -> Cohort:  # noqa: ARG002
+        return self._cohort(rows, np.eye(k)[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*divide by zero", "ignore:.*invalid value")
+def test_a_round_of_weights_of_0_is_dropped(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    people(federation, 5, [])
+    lost = next(iter(federation.grid.nodes))
+    seen = [0]
+
+    def delay(message: Message) -> float:
+        seen[0] += message.metadata.message_type == "train"
+        return 0.0 if seen[0] <= 2 else 1e9
+
+    federation.grid.nodes[lost].delay = delay
+    strategy = CohortStrategy(
+        FlowersFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
+        OneCounts(),
+        cohort=5,
+        min_clients=5,
+        identify=True,
+        secure=SecureAggregation(largest_size=1000, timeout=10),
+    )
+    result = strategy.start(federation.grid, model(), num_rounds=1)
+    assert len(strategy.history[0].trained) == 4
+    assert not result.arrays
+    assert "Round 1 is dropped: its usable updates (4) all weigh 0." in caplog.text
+
+
 @pytest.mark.parametrize("selector", ["divfl", "fedsae", "clustered", "match:guard=updates"])
 def test_selectors_that_need_single_updates_are_refused(selector: str) -> None:
-    inner = FedAvg(min_train_nodes=1, min_available_nodes=1)
+    inner = FlowersFedAvg(min_train_nodes=1, min_available_nodes=1)
     with pytest.raises(InvalidParameterError, match="which secure aggregation"):
         CohortStrategy(inner, selector, secure=SecureAggregation())

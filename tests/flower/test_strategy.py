@@ -4,7 +4,15 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_federation import Federation, model, trained
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -19,6 +27,7 @@ from flwr.serverapp.strategy import (
 from fedcohort import list_selectors, make_selector
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.flower import CohortStrategy
+from fedcohort.selection import Cohort, KCenter
 
 INNER = {
     "FedAvg": FedAvg,
@@ -205,6 +214,29 @@ def test_updates_reach_a_selector_that_needs_them(federation: Federation) -> Non
         np.testing.assert_allclose(updates[int(name)], [int(name), 1, 1])
 
 
+def test_whole_numbers_are_no_part_of_an_update_and_its_end_is_as_long_as_the_bias(
+    federation: Federation,
+) -> None:
+    arrays = {"w": np.ones(3, np.float32), "batches": np.array([7]), "bias": np.ones(2, np.float32)}
+
+    def train(message: Message) -> RecordDict:
+        sent = {name: a.numpy() for name, a in message.content["arrays"].items()}
+        content = RecordDict({"metrics": MetricRecord({"num-examples": 10})})
+        content["arrays"] = ArrayRecord({n: Array(a + a.dtype.type(100)) for n, a in sent.items()})
+        return content
+
+    for selector, expected in (("clustered", [100.0] * 5), ("hics", [100.0] * 2)):
+        for client in range(4):
+            federation.add(client, train=train)
+        first = ArrayRecord({name: Array(values) for name, values in arrays.items()})
+        made = make_selector(selector)
+        inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        CohortStrategy(inner, made, cohort=4, min_clients=4).start(
+            federation.grid, first, num_rounds=1
+        )
+        assert made.state()["client.update"].tolist() == [expected] * 4
+
+
 def test_a_selectors_own_weights_reach_the_average(federation: Federation) -> None:
     # Client 0 holds most of the data: it is drawn several times, and every draw weighs 1/k.
     federation.add(0, size=900)
@@ -216,6 +248,32 @@ def test_a_selectors_own_weights_reach_the_average(federation: Federation) -> No
     draws = [int(name) for name in strategy.history[0].cohort]
     assert draws.count(0) >= 2
     assert result.arrays["w"].numpy()[0] == pytest.approx(np.mean(draws))
+
+
+class OneCounts(KCenter):
+    """Chooses the first clients, of whom the very first alone has a weight."""
+
+    name = "one-counts"
+
+    def _choose(self, k: int, rows: Any, rng: np.random.Generator) -> Cohort:  # noqa: ARG002
+        return self._cohort(rows[:k], np.eye(k)[0])
+
+
+def test_a_round_in_which_only_weights_of_0_arrive_is_dropped(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Message) -> RecordDict:
+        raise RuntimeError
+
+    for client in range(4):
+        federation.add(client, train=fail if client == 0 else None)
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    strategy = CohortStrategy(inner, OneCounts(), cohort=3, min_clients=4)
+    with caplog.at_level(logging.WARNING):
+        strategy.start(federation.grid, model(), num_rounds=2)
+    first, second = strategy.history
+    assert first.left_out.keys() == second.left_out.keys() == {"0"}
+    assert "Round 1 is dropped: its usable updates (2) all weigh 0." in caplog.text
 
 
 @pytest.mark.parametrize("selector", list_selectors())

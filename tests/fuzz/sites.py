@@ -84,7 +84,7 @@ def site_replies(reader):
     elif kind == 1:
         assert math.isfinite(read_loss(reply, limits))
     else:
-        change = read_change(reply, _SENT, limits)
+        change = read_change(reply, _SENT, limits, changes=True)
         assert change.shape == (4,)
         assert np.abs(change).max() <= 2 * limits.largest_value
 

@@ -1,16 +1,19 @@
-"""An NVFlare workflow without a network: what `CohortSelection` is put before, with sites that
-answer in this process."""
+"""NVFlare's workflows without a network: `CohortSelection` before them, and sites that answer at
+once in this process."""
 
+import contextlib
 import dataclasses
 import pathlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from nvflare.app_common.utils.fl_model_utils import FLModelUtils
-from nvflare.app_common.workflows.base_fedavg import _get_num_steps_weight
+from nvflare.app_common.workflows.fedavg import FedAvg
+from nvflare.app_common.workflows.scaffold import Scaffold
 
 from fedcohort.nvflare import LOSS_TASK, PROFILE_TASK, CohortSelection
 from fedcohort.nvflare.messages import introduction, wanted
@@ -48,69 +51,74 @@ def moved(params: dict[str, Any], by: Any, **meta: Any) -> FLModel:
     )
 
 
-class FakeFedAvg:
-    """The steps of NVFlare's FedAvg, one after another."""
+class InThisProcess:
+    """What NVFlare's workflows need of a network, a job and its files; sites answer at once.
+
+    Results arrive in the order of `sites`.
+    """
 
     def __init__(
-        self, *, sites: dict[str, Site], folder: pathlib.Path, num_clients: int, num_rounds: int,
-        width: int = 3, ignore_result_error: bool = False,
-    ) -> None:  # fmt: skip
-        assert ignore_result_error
+        self,
+        *args: Any,
+        sites: dict[str, Site],
+        folder: pathlib.Path,
+        width: int = 3,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*args, **settings)
         self.sites = sites
         self.folder = folder
-        self.num_clients, self.num_rounds, self.start_round = num_clients, num_rounds, 0
-        self.current_round = 0
-        self.task_name = "train"
-        self.model = FLModel(params_type=ParamsType.FULL, params={"w": np.zeros(width)})
         self.engine = types.SimpleNamespace(
             get_clients=lambda: [types.SimpleNamespace(name=name) for name in self.sites]
         )
+        self.fl_ctx, self.abort_signal = FLContext(), Signal()
+        self.model = FLModel(params_type=ParamsType.FULL, params={"w": np.zeros(width)})
         self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.saved: list[dict[str, Any]] = []
 
     def get_run_dir(self) -> str:
         return str(self.folder)
 
-    def run(self) -> None:
-        model = self.model
-        for number in range(self.start_round, self.start_round + self.num_rounds):
-            self.current_round = number
-            model.current_round = self.current_round
-            heard: list[FLModel] = []
-            cohort = self.sample_clients(self.num_clients)
-            self.send_model("train", model, cohort, None, 0, heard.append)
-            total = sum(_get_num_steps_weight(r) for r in heard)
-            mean = {
-                name: sum(r.params[name] * (_get_num_steps_weight(r) / total) for r in heard)
-                for name in (model.params if heard else ())
-            }
-            # As NVFlare does: what the first result is, all of them count as.
-            kind = heard[0].params_type if heard else ParamsType.FULL
-            model = self.update_model(model, FLModel(params=mean, params_type=kind))
-        self.model = model
+    def fire_event(self, *_: Any) -> None:
+        """Nobody listens."""
+
+    def save_model(self, model: FLModel) -> None:
+        self.saved.append(dict(model.params))
+
+    def get_num_standing_tasks(self) -> int:
+        return 0
 
     def send_model_and_wait(
         self, task: str, data: FLModel, targets: list[str], _: Any = None, timeout: int = 0
     ) -> list[FLModel]:
-        assert timeout > 0, "a dead site would be waited for without end"
-        self.asked.append((task, tuple(targets)))
-        results = []
-        for name in targets:
-            answer = self.sites[name].answer(task, data)
-            if answer is not None:
-                answer.meta["client_name"] = name
-                results.append(answer)
-        return results
+        return list(self._answers(task, data, targets, timeout))
 
     def send_model(
         self, task: str, data: FLModel, targets: list[str], _: Any, timeout: int, callback: Any
     ) -> None:
-        for result in FakeFedAvg.send_model_and_wait(self, task, data, targets, None, timeout):
-            callback(result)
+        for result in self._answers(task, data, targets, timeout):
+            # NVFlare logs what goes wrong.
+            with contextlib.suppress(Exception):
+                callback(result)
 
-    def update_model(self, model: FLModel, aggregated: FLModel) -> FLModel:
-        whole = FLModel(params_type=ParamsType.FULL, params=dict(model.params))
-        return FLModelUtils.update_model(whole, aggregated)
+    def _answers(
+        self, task: str, data: FLModel, targets: list[str], timeout: int
+    ) -> Iterator[FLModel]:
+        assert timeout > 0, "a dead site would be waited for without end"
+        self.asked.append((task, tuple(targets)))
+        for name, site in self.sites.items():
+            if name in targets and (answer := site.answer(task, data)) is not None:
+                answer.meta["client_name"] = name
+                yield answer
 
 
-class CohortFake(CohortSelection, FakeFedAvg):
-    pass
+class CohortFake(CohortSelection, InThisProcess, FedAvg):
+    """FedAvg whose network and files alone are not NVFlare's."""
+
+
+class CohortFakeScaffold(CohortSelection, InThisProcess, Scaffold):
+    """Scaffold whose network and files alone are not NVFlare's."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._global_ctrl_weights = {n: np.zeros_like(v) for n, v in self.model.params.items()}

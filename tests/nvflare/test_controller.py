@@ -1,5 +1,6 @@
 """`CohortSelection` over a workflow whose sites answer in this process."""
 
+import dataclasses
 import logging
 import pathlib
 import stat
@@ -11,6 +12,8 @@ from fake_workflow import CohortFake, Site, moved
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fedcohort.errors import InvalidInputError, TooFewClientsError
+from fedcohort.nvflare import PROFILE_TASK
+from fedcohort.selection import Cohort, KCenter, registry
 
 
 def sites(count: int = 6, **named: Any) -> dict[str, Site]:
@@ -42,6 +45,17 @@ def test_selectors_of_every_need_work(tmp_path: pathlib.Path, selector: str) -> 
     run = workflow(tmp_path, sites(), selector=selector)
     run.run()
     assert all(len(s.cohort) == 3 and s.trained for s in run.history)
+
+
+@pytest.mark.parametrize(("selector", "width"), [("clustered", 5), ("hics", 2)])
+def test_whole_numbers_are_no_part_of_an_update_and_its_end_is_as_long_as_the_bias(
+    tmp_path: pathlib.Path, selector: str, width: int
+) -> None:
+    run = workflow(tmp_path, sites(4), selector=selector, num_clients=4, num_rounds=1)
+    run.model.params = {"w": np.ones(3), "batches": np.array([7]), "bias": np.ones(2)}
+    run.run()
+    updates = run._chooser.state()["client.update"]
+    np.testing.assert_array_equal(updates, np.ones((4, width)))
 
 
 @pytest.mark.parametrize(("selector", "seen"), [("oort", 1.0), ("afl", 30.0)])
@@ -94,6 +108,35 @@ def test_the_average_weighs_what_counts_of_the_sizes(tmp_path: pathlib.Path) -> 
     run.run()
     # The claim counts as four times the others' upper quartile.
     assert run.model.params["w"][0] == pytest.approx((0 + 1 + 2 + 4 * 3) / 7)
+
+
+class OneCounts(KCenter):
+    """Chooses the first clients, of whom the very first alone has a weight."""
+
+    name = "one-counts"
+
+    def _choose(self, k: int, rows: Any, rng: np.random.Generator) -> Cohort:  # noqa: ARG002
+        return self._cohort(rows[:k], np.eye(k)[0])
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_weight_of_0_is_none(
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: bool,
+) -> None:
+    monkeypatch.setitem(registry._registered, OneCounts.name, OneCounts)
+    there = sites(4)
+    for i, site in enumerate(there.values()):
+        site.train = lambda p, _, i=i: moved(p, 10.0 + i) if i or answers else None
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1, selector=OneCounts.name)
+    with caplog.at_level(logging.WARNING):
+        run.run()
+    (summary,) = run.history
+    assert len(summary.trained) == 3 + answers
+    assert ("Round 1 is dropped: its usable updates (3) all weigh 0." in caplog.text) != answers
+    assert run.model.params["w"][0] == (10 if answers else 0)
 
 
 def test_claims_in_training_do_not_count(tmp_path: pathlib.Path) -> None:
@@ -158,14 +201,60 @@ def test_advice_rests_on_agreements_if_all_sites_send_one(
     assert "equally frequent" not in alone
 
 
-def test_a_silent_site_is_left_out_for_a_while(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("train", "reason"),
+    [
+        (lambda *_: None, "it did not answer in time"),
+        (lambda p, _: moved(p, np.inf), "its array 'w' is not finite"),
+    ],
+)
+def test_a_site_without_a_usable_result_is_left_out_for_a_while(
+    tmp_path: pathlib.Path, train: Any, reason: str
+) -> None:
     there = sites(4)
-    there["site-0"].train = lambda *_: None
+    there["site-0"].train = train
     run = workflow(tmp_path, there, num_clients=4, num_rounds=9)
     run.run()
     asked = [s.round for s in run.history if "site-0" in s.cohort]
     assert asked == [1, 3, 7]
-    assert run.history[0].left_out == {"site-0": "it did not answer in time"}
+    assert run.history[0].left_out == {"site-0": reason}
+
+
+def test_a_site_that_was_slow_to_introduce_itself_is_asked_again(tmp_path: pathlib.Path) -> None:
+    there, asked = sites(4), []
+    introduce = there["site-3"].answer
+
+    def slowly(task: str, request: FLModel) -> FLModel | None:
+        if task == PROFILE_TASK:
+            asked.append(run.current_round + 1)
+        return None if task == PROFILE_TASK and len(asked) < 3 else introduce(task, request)
+
+    there["site-3"].answer = slowly  # type: ignore[method-assign]
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=9)
+    run.run()
+    assert asked == [1, 3, 7]
+    assert [s.round for s in run.history if "site-3" in s.cohort] == [7, 8, 9]
+
+
+def test_a_site_that_was_refused_may_come_back_mended(tmp_path: pathlib.Path) -> None:
+    there = sites(4)
+    good, there["site-3"].profile = there["site-3"].profile, np.array(["no"])
+    run = workflow(tmp_path, there, num_clients=4, num_rounds=1)
+    run.run()
+    away = there.pop("site-3")
+    run.run()
+    there["site-3"] = dataclasses.replace(away, profile=good)
+    run.run()
+    assert ["site-3" in summary.cohort for summary in run.history] == [False, False, True]
+
+
+def test_silence_of_all_is_said_at_once(tmp_path: pathlib.Path) -> None:
+    there = sites(3)
+    there["site-0"].profile = np.array(["no"])
+    for name in ("site-1", "site-2"):
+        there[name].answer = lambda *_: None  # type: ignore[method-assign]
+    with pytest.raises(TooFewClientsError, match=r"<U2 \(1\); no answer to the profile .* \(2\)"):
+        workflow(tmp_path, there).run()
 
 
 def test_too_few_results_leave_the_model_as_it_is(tmp_path: pathlib.Path) -> None:

@@ -111,6 +111,29 @@ def test_a_private_profile_can_hide_the_client_as_a_whole(
     np.testing.assert_allclose(added, expected, rtol=1e-5)
 
 
+def test_a_private_profile_of_another_layer_is_another_answer(loader: str) -> None:
+    pytest.importorskip("dp_accounting")
+    lengths = [
+        len(
+            ask(
+                TorchQueryExecutor(loader, layer=layer, epsilon=8),
+                *(PROFILE_TASK, [Need.PROFILE], server_params()),
+            ).params["profile"]
+        )
+        for layer in (None, "2")
+    ]
+    assert lengths == [6, 3]
+
+
+def test_losses_of_models_in_floats_that_numpy_has_not_are_told(loader: str) -> None:
+    params = {n: torch.from_numpy(v).bfloat16() for n, v in server_params().items()}
+    exact, rounded = (
+        read_loss(ask(TorchQueryExecutor(loader), LOSS_TASK, [Need.LOSS], given), Limits())
+        for given in (server_params(), params)
+    )
+    assert rounded == pytest.approx(exact, rel=0.05)
+
+
 def test_only_what_is_written_is_answered() -> None:
     class Shy(QueryExecutor):
         def size(self, _: Any) -> int:

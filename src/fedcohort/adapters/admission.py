@@ -87,6 +87,7 @@ class Admission:
             elif self.members.node(client) not in connected:
                 self._log.info("Client %r is back as node %s.", name, node)
                 self.members.move(client, node)
+                self._label(client, introduction)
             else:
                 # Whoever holds the name keeps it while connected: else anybody could take it over.
                 if node not in claimed:
@@ -147,8 +148,7 @@ class Admission:
             label_counts=columns.get(Need.LABEL_COUNTS),
         )
         for client, said in joining.items():
-            tags = (f"tag:{tag}" for tag in said.tags)
-            self._selector.label(client, {self.members.name(client), *tags})
+            self._label(client, said)
         if claims:
             # All sizes are measured against those of the newcomers too.
             known = [c for c in self._selector.clients.tolist() if self.sizes.knows(c)]
@@ -166,6 +166,11 @@ class Admission:
                     agreements=None if None in told else np.array(told)[trusted],
                 )
                 self._log.info("%s", advice.line)
+
+    def _label(self, client: int, said: Introduction) -> None:
+        """Tell the selector what a client is called now."""
+        tags = (f"tag:{tag}" for tag in said.tags)
+        self._selector.label(client, {self.members.name(client), *tags})
 
     def name_suspects(self) -> None:
         """Log whom the guard leaves out, once each."""

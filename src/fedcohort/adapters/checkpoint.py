@@ -90,7 +90,8 @@ class Checkpoint:
                 f"{path} was saved with selector {self.selector!r}, not {selector!r}: give"
                 " checkpoint another file."
             )
-        if {name: array.shape for name, array in self.model.items()} != dict(initial):
+        # Later models may have grown, as those of XGBoost do.
+        if {name: array.shape for name, array in self.first_model.items()} != dict(initial):
             raise InvalidInputError(
                 f"{path} was saved with another model: give checkpoint another file."
             )

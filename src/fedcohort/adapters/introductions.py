@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -155,7 +156,8 @@ def checked_loss(value: object, limits: Limits) -> float:
 
 def finite(value: object) -> float | None:
     """Return a metric as a float if it is one finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    # NumPy's numbers are real ones too.
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     try:
         number = float(value)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedcohort.errors import InvalidInputError
 from fedcohort.selection import Need, Outcome, Selector
+from fedcohort.selection.output_bias import OutputBiasSelector
 
 # Metrics that clients can send their loss as, by `Selector.reported_loss`.
 _LOSS_KEYS = {"training": ("train_loss", "loss"), "received": ("received_loss",), None: ()}
@@ -16,6 +18,23 @@ _LOSSES = {"training": "training loss", "received": "loss of the model they rece
 def loss_keys_of(selector: Selector) -> tuple[str, ...]:
     """Return the metrics of train replies that may hold the loss a selector hears."""
     return _LOSS_KEYS[selector.reported_loss]
+
+
+def fit_outputs(selector: Selector, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Tell a rule that reads the output layer's bias how long it is, or refuse the model.
+
+    `shapes` are those of the model's arrays of floats, in order.
+    """
+    rule = selector.innermost
+    if not isinstance(rule, OutputBiasSelector) or Need.UPDATE not in rule.needs or rule.outputs:
+        return
+    if not shapes or len(shapes[-1]) != 1:
+        raise InvalidInputError(
+            f"Selector {selector.name!r} reads the output layer's bias, with which a model must"
+            f" end, and the last array of this one has shape {list(shapes[-1]) if shapes else []}:"
+            " take another selector, or say outputs=N if the last N numbers are that bias."
+        )
+    (rule.outputs,) = shapes[-1]
 
 
 def tell(

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,28 @@ class CohortRound:
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
+
+    def weight(self, client: int) -> float:
+        """Return a client's share of the average, of all its places together."""
+        return float(self.cohort.weights[self.cohort.ids == client].sum())
+
+    def can_average(self, used: Collection[int], least: int) -> bool:
+        """Tell whether these clients, at least so many, make a model; if not, say why."""
+        if len(used) < least:
+            self.log.warning(
+                "Round %d is dropped: %d usable updates, and it needs %d.",
+                self.number,
+                len(used),
+                least,
+            )
+        elif not any(map(self.weight, used)):
+            # A selector may give weights of 0: matched weights are, now and then.
+            self.log.warning(
+                "Round %d is dropped: its usable updates (%d) all weigh 0.", self.number, len(used)
+            )
+        else:
+            return True
+        return False
 
     def fail(self, client: int, reason: str) -> None:
         """Leave a client out, and say why."""

@@ -38,6 +38,11 @@ def profile_of(
     return vector
 
 
+def promise_on(promise: Promise, layer: str | None) -> str:
+    """Say what the profile of a layer promises: that of another layer is another answer."""
+    return str(promise) + (f" at {layer!r}" if layer else "")
+
+
 def loss_of(
     model: "nn.Module",
     batches: Iterable[Any],

@@ -90,7 +90,7 @@ def answer_queries(
         assert profile is not None
         model = _model(message)
         draw = lambda: protected(profile(model, context), clip=clip, sigma=sigma)  # noqa: E731
-        return _once(context, named(context), model, noised, draw, most_answers)
+        return _once(context, str(named(context)), model, noised, draw, most_answers)
 
     def introduce(message: Message, context: Context) -> Message:
         wants, vectors, agreed = wanted(message), {}, None
@@ -99,7 +99,7 @@ def answer_queries(
             agreed = agreement(_model(message), context) if agreement else None
         if label_counts is not None and Need.LABEL_COUNTS in wants:
             vectors[Need.LABEL_COUNTS] = np.asarray(label_counts(context), np.float32)
-        said = named(context), size(context), vectors, tags_of(context), agreed
+        said = str(named(context)), size(context), vectors, tags_of(context), agreed
         return Message(introduction_content(*said), reply_to=message)
 
     _register(app, PROFILE_ACTION, introduce)
@@ -117,7 +117,7 @@ def _answer_losses(
         content = RecordDict(
             {
                 METRICS: MetricRecord({Need.LOSS.value: value}),
-                CONFIG: ConfigRecord({CLIENT_ID: named(context)}),
+                CONFIG: ConfigRecord({CLIENT_ID: str(named(context))}),
             }
         )
         return Message(content, reply_to=message)
@@ -137,13 +137,20 @@ def _once(
     kept = context.state.get(_SENT)
     if isinstance(kept, ArrayRecord):
         return kept.to_numpy_ndarrays()[0]
+    if promise and not name:
+        log.warning(
+            "This client has no name of its own (%s, %s): unless its SuperNode has a key, every"
+            " restart draws a new noised profile, and most_answers does not see that.",
+            ID_KEY,
+            ID_FILE_KEY,
+        )
     if promise:
         folder = context.node_config.get(ANSWERS_KEY)
         answers = Answers.at(None if folder is None else str(folder), log)
         arrays = {} if model is None else arrays_of(model)
         sent = answers.once(name or f"node:{context.node_id}", arrays, promise, draw, most=most)
     else:
-        sent = draw()
+        return draw()
     context.state[_SENT] = ArrayRecord([sent])
     return sent
 

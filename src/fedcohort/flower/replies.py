@@ -44,6 +44,8 @@ class ReplyReader:
         Whether a reply must hold the arrays that were sent, in the same shapes.
     limits : Limits
         What a client may send.
+    whole : frozenset of str
+        Arrays of whole numbers, by the first model.
     """
 
     weight_key: str
@@ -51,6 +53,7 @@ class ReplyReader:
     changes: bool
     check_arrays: bool
     limits: Limits
+    whole: frozenset[str] = frozenset()
 
     def update(self, client: int, reply: Message, seconds: float, sent: ArrayRecord) -> Update:
         """Read the reply to a train message, or raise `RefusedReplyError`."""
@@ -61,7 +64,7 @@ class ReplyReader:
         change = None
         if self.check_arrays or self.changes:
             parts = self._checked(records[0], sent)
-            change = _change(parts, sent) if self.changes else None
+            change = _change(parts, sent, self.whole) if self.changes else None
         loss = next((finite(metrics[key]) for key in self.loss_keys if key in metrics), None)
         return Update(client=client, reply=reply, seconds=seconds, loss=loss, change=change)
 
@@ -99,7 +102,8 @@ class ReplyReader:
                     f"{what} has shape {list(values.shape)} instead of {list(original.shape)}"
                 )
             # Whole numbers have no limit, since they count; as weights they would be without any.
-            if values.dtype.kind != "f" and original.dtype.startswith(_FLOATS):
+            floats = original.dtype.startswith(_FLOATS) and name not in self.whole
+            if values.dtype.kind != "f" and floats:
                 raise RefusedReplyError(
                     f"{what} is of type {values.dtype} instead of {original.dtype}"
                 )
@@ -135,8 +139,18 @@ def _shape(content: RecordDict) -> tuple[Any, ...]:
     return frozenset(metrics), frozenset(arrays)
 
 
-def _change(parts: dict[str, NDArray[Any]], sent: ArrayRecord) -> NDArray[np.float32]:
+def whole_of(first: ArrayRecord) -> frozenset[str]:
+    """Name the arrays of whole numbers: averages make floats of them, clients whole ones again."""
+    return frozenset(n for n, array in first.items() if not array.dtype.startswith(_FLOATS))
+
+
+def _change(
+    parts: dict[str, NDArray[Any]], sent: ArrayRecord, whole: frozenset[str]
+) -> NDArray[np.float32]:
+    # Not of whole numbers, which count batches: they would outweigh all that was learned.
     flat: Sequence[NDArray[Any]] = [
-        (values - sent[name].numpy()).ravel() for name, values in parts.items()
+        (values - sent[name].numpy()).ravel()
+        for name, values in parts.items()
+        if values.dtype.kind == "f" and name not in whole
     ]
     return np.concatenate(flat).astype(np.float32)

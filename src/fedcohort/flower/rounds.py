@@ -54,7 +54,8 @@ class Round(CohortRound):
     def over(self) -> bool:
         """Whether enough have answered, or all."""
         answered = len(self.updates) + len(self.failures)
-        return len(self.updates) >= self.wanted or answered >= len(self.clients)
+        same, _ = alike(self.updates.values(), lambda update: update.reply.content)
+        return len(same) >= self.wanted or answered >= len(self.clients)
 
     def hear(self, reply: Message) -> None:
         """Read a train reply once, however often it is handed over."""
@@ -100,12 +101,18 @@ class Round(CohortRound):
             for update in used:
                 if counted[update.client] < claims[update.client]:
                     self.reader.metrics(update.reply.content)[key] = counted[update.client]
+        if (weight_of := self.own_weights(size)) is not None:
+            least = 1e-12 * sum(weight_of.values())
+            for update in used:
+                metrics = self.reader.metrics(update.reply.content)
+                # Strategies that take one update, such as Krum, divide by what it weighs.
+                metrics[key] = max(weight_of[update.client], least)
+
+    def own_weights(self, size: Mapping[int, float]) -> dict[int, float] | None:
+        """Return what the selector has clients weigh, in samples; None where that is their size."""
         ids, place = np.unique(self.cohort.ids, return_inverse=True)
+        if self.cohort.sized and len(ids) == len(self.cohort):
+            return None
         weights = np.bincount(place, self.cohort.weights)
         sizes = np.array([size[client] for client in ids.tolist()])
-        if np.allclose(weights, sizes / sizes.sum()):
-            return
-        weight_of = dict(zip(ids.tolist(), (weights * sizes.sum()).tolist(), strict=True))
-        for update in used:
-            metrics = self.reader.metrics(update.reply.content)
-            metrics[key] = weight_of[update.client]
+        return dict(zip(ids.tolist(), (weights * sizes.sum()).tolist(), strict=True))

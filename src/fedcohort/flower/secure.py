@@ -9,13 +9,17 @@ J. Bell et al.: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead
 """
 
 import dataclasses
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
+from fedcohort.adapters.introductions import SIZE
 from fedcohort.errors import InvalidParameterError
 from fedcohort.flower.log import log
 from fedcohort.flower.state import arrays_of, record_of
@@ -23,6 +27,7 @@ from fedcohort.parameters import Interval, check_parameters, parameter
 from fedcohort.selection import Need, Selector
 
 _NAMES = "fedcohort.names"
+_WEIGHT = "fedcohort.weight"
 _SEPARATOR = "\n"
 # What a selector may need of clients, since it comes before training; all else is hidden.
 _VISIBLE = frozenset({Need.PROFILE, Need.LABEL_COUNTS})
@@ -37,9 +42,10 @@ class MaskedRound:
     nodes : frozenset of int
         Whose updates are in the average.
     arrays : ArrayRecord, optional
-        The average, weighed by size; None if too few nodes stayed to the end.
+        The average, weighed by size or as the selector says; None if too few nodes stayed to the
+        end.
     size : int
-        Samples of all of them.
+        What they weigh together: samples, where they weigh by size.
     """
 
     nodes: frozenset[int]
@@ -87,8 +93,13 @@ class SecureAggregation:
     def __post_init__(self) -> None:
         check_parameters(self, "SecureAggregation")
 
-    def check(self, selector: Selector) -> None:
-        """Raise `InvalidParameterError` for a selector that needs what is hidden."""
+    def check(self, selector: Selector, weight_key: str) -> None:
+        """Raise `InvalidParameterError` for a selector or a weight that needs what is hidden."""
+        if weight_key != SIZE:
+            raise InvalidParameterError(
+                f"The wrapped strategy weighs by {weight_key!r}, which secure aggregation hides: it"
+                f" weighs by {SIZE!r}."
+            )
         hidden = sorted(need.value for need in selector.needs - _VISIBLE)
         if hidden:
             raise InvalidParameterError(
@@ -96,14 +107,18 @@ class SecureAggregation:
                 " aggregation hides: take one that needs profiles or nothing, such as 'match' or"
                 " 'fedavg'."
             )
-        if selector.repeats:
-            raise InvalidParameterError(
-                f"Selector {selector.name!r} has weights of its own, which secure aggregation"
-                " cannot carry: take one that weighs by size, such as 'match'."
-            )
 
-    def train(self, grid: Grid, round_: int, messages: list[Message]) -> MaskedRound:
-        """Let the nodes that a strategy addresses train, and return their average."""
+    def train(
+        self,
+        grid: Grid,
+        round_: int,
+        messages: list[Message],
+        weights: Mapping[int, float] | None = None,
+    ) -> MaskedRound:
+        """Let the nodes that a strategy addresses train, and return their average.
+
+        Each weighs what it has trained on, or what `weights` say of its node.
+        """
         from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
         from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
         from flwr.server.compat.legacy_context import LegacyContext
@@ -116,6 +131,11 @@ class SecureAggregation:
         first = ndarrays_to_parameters(list(arrays_of(arrays).values()))
         settings: dict[str, Any] = {**config, "server-round": round_}
         settings[_NAMES] = _SEPARATOR.join(arrays)
+        own: dict[int, dict[str, Any]] = {node: {} for node in nodes}
+        if weights is not None:
+            # They are masked as whole numbers, so they take all the room that there is.
+            unit = self.largest_size / max(weights.values())
+            own = {node: {_WEIGHT: round(unit * weights[node])} for node in nodes}
         heard: list[tuple[Any, Any]] = []
 
         def aggregate(_: int, results: list[tuple[Any, Any]], __: Any) -> tuple[Any, Any]:
@@ -124,7 +144,8 @@ class SecureAggregation:
 
         strategy = SimpleNamespace(
             configure_fit=lambda *_: [
-                (SimpleNamespace(node_id=node), FitIns(first, settings)) for node in nodes
+                (SimpleNamespace(node_id=node), FitIns(first, settings | own[node]))
+                for node in nodes
             ],
             aggregate_fit=aggregate,
         )
@@ -150,11 +171,23 @@ class SecureAggregation:
             return MaskedRound(frozenset(), None, 0)
         mean = parameters_to_ndarrays(heard[0][1].parameters)
         named = {
-            name: values.astype(array.numpy().dtype)
+            name: _as_before(values, array.numpy())
             for (name, array), values in zip(arrays.items(), mean, strict=True)
         }
         size = sum(result.num_examples for _, result in heard)
         return MaskedRound(frozenset(p.node_id for p, _ in heard), record_of(named), size)
+
+
+def _maskable(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values as SecAgg+ masks them rightly: not scalars, and no half or whole numbers."""
+    wide = values.dtype in (np.float32, np.float64)
+    return np.atleast_1d(values if wide else values.astype(np.float32))
+
+
+def _as_before(values: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
+    """Return an average in the shape and type of what was sent."""
+    shaped = values.reshape(before.shape)
+    return (shaped if before.dtype.kind == "f" else np.rint(shaped)).astype(before.dtype)
 
 
 def secure_mods() -> list[Mod]:
@@ -187,6 +220,7 @@ def _translate(message: Message, context: Context, call_next: ClientAppCallable)
     received = recorddict_to_fitins(message.content, keep_input=True)
     config = dict(received.config)
     names = str(config.pop(_NAMES)).split(_SEPARATOR)
+    weight = config.pop(_WEIGHT, None)
     values = parameters_to_ndarrays(received.parameters)
     arrays = {name: Array(array) for name, array in zip(names, values, strict=True)}
     masked, message.content = (
@@ -199,14 +233,14 @@ def _translate(message: Message, context: Context, call_next: ClientAppCallable)
     message.content = masked
     trained = next(iter(reply.content.array_records.values()))
     metrics = next(iter(reply.content.metric_records.values()))
-    size = metrics["num-examples"]
+    size = metrics["num-examples"] if weight is None else weight
     if not isinstance(size, int | float):
         log.error("num-examples is %r, not a number.", size)
         size = 1
     # The server would see metrics as they are: none leave the client.
     result = FitRes(
         Status(Code.OK, ""),
-        ndarrays_to_parameters([trained[name].numpy() for name in names]),
+        ndarrays_to_parameters([_maskable(trained[name].numpy()) for name in names]),
         int(size),
         {},
     )

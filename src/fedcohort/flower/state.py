@@ -23,20 +23,28 @@ def strategy_state(strategy: Strategy) -> Arrays:
             found |= {f"{name}/dict/{key}": array for key, array in value.items()}
         elif isinstance(value, list) and all(isinstance(v, np.ndarray) for v in value):
             found |= {f"{name}/list/{i}": array for i, array in enumerate(value)}
+        elif isinstance(value, Strategy):
+            # One that is wrapped, as by Flower's differential privacy.
+            found |= {f"{name}/in/{path}": array for path, array in strategy_state(value).items()}
     return found
 
 
 def restore_strategy(strategy: Strategy, state: Arrays) -> None:
     """Give a strategy its public arrays back."""
     values: dict[str, Any] = {}
+    wrapped: dict[str, Arrays] = {}
     for path, array in state.items():
         name, kind, key = path.split("/", 2)
-        if kind == "dict":
+        if kind == "in":
+            wrapped.setdefault(name, {})[key] = array
+        elif kind == "dict":
             values.setdefault(name, {})[key] = array
         else:
             values.setdefault(name, []).append(array)
     for name, value in values.items():
         setattr(strategy, name, value)
+    for name, parts in wrapped.items():
+        restore_strategy(getattr(strategy, name), parts)
 
 
 def arrays_of(record: ArrayRecord) -> Arrays:

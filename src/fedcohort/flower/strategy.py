@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedcohort.adapters.admission import guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
-from fedcohort.adapters.introductions import Limits
-from fedcohort.adapters.outcomes import loss_keys_of, tell
+from fedcohort.adapters.introductions import SIZE, Limits
+from fedcohort.adapters.outcomes import fit_outputs, loss_keys_of, tell
 from fedcohort.adapters.rounds import RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
@@ -30,7 +30,7 @@ from fedcohort.flower.protocol import (
     query_content,
     read_loss,
 )
-from fedcohort.flower.replies import ReplyReader, alike
+from fedcohort.flower.replies import ReplyReader, alike, whole_of
 from fedcohort.flower.rounds import Round
 from fedcohort.flower.secure import MaskedRound, SecureAggregation
 from fedcohort.flower.starting import own_start, quiet_until, woven
@@ -149,8 +149,9 @@ class CohortStrategy(Strategy):
         _check_strategy(self.inner)
         self._selector = _as_selector(self.selector)
         guarded(self.selector, self._selector, self.guard)
+        weight_key = str(_of(self.inner, "weighted_by_key", SIZE))
         if self.secure is not None:
-            self.secure.check(self._selector)
+            self.secure.check(self._selector, weight_key)
         self._least = self._minimum()
         self.history: list[RoundSummary] = []
         self._mailbox = Mailbox(self._deliver)
@@ -172,13 +173,14 @@ class CohortStrategy(Strategy):
             SizeRule(self.largest_size, self.size_growth),
         )
         self._reader = ReplyReader(
-            weight_key=str(_of(self.inner, "weighted_by_key", "num-examples")),
+            weight_key=weight_key,
             loss_keys=tuple(self.loss_keys or loss_keys_of(self._selector)),
             changes=Need.UPDATE in self._selector.needs,
             check_arrays=self.check_arrays,
             limits=self.limits,
         )
         self._done = 0
+        self._timeout = _FLOWERS_TIMEOUT
         self._first_model: ArrayRecord | None = None
         self._round: Round | None = None
         self._losses: dict[int, float] = {}
@@ -209,6 +211,13 @@ class CohortStrategy(Strategy):
                 f" min_train_nodes and min_available_nodes of {name} to that, or raise cohort and"
                 " min_cohort."
             )
+        evaluators = int(_of(self.inner, "min_evaluate_nodes", 1))
+        wanted = self.evaluate_on == "cohort" and _of(self.inner, "fraction_evaluate", 1.0) > 0
+        if wanted and evaluators > self.cohort:
+            raise InvalidParameterError(
+                f"{name} waits for {evaluators} nodes to evaluate, and evaluate_on='cohort' gives"
+                f" it {self.cohort}: lower min_evaluate_nodes of {name}, or raise cohort."
+            )
         self._needed = needed
         return least
 
@@ -223,13 +232,16 @@ class CohortStrategy(Strategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        **more: Any,
     ) -> Result:
         """Run the rounds, from the first or from where `checkpoint` stands.
 
-        Parameters and result are those of Flower's ``Strategy.start``; rounds keep their numbers
-        when a server resumes, and `num_rounds` counts those of the earlier server too.
+        Parameters and result are those of Flower's ``Strategy.start``, and `more` those that a
+        wrapped strategy's own has; rounds keep their numbers when a server resumes, and
+        `num_rounds` counts those of the earlier server too.
         """
         arrays = self._resume(initial_arrays)
+        self._timeout = timeout
 
         def evaluate(round_: int, model: ArrayRecord) -> MetricRecord | None:
             passed = round_ < self._done
@@ -245,6 +257,7 @@ class CohortStrategy(Strategy):
                 train_config=train_config,
                 evaluate_config=evaluate_config,
                 evaluate_fn=None if evaluate_fn is None else evaluate,
+                **more,
             )
         if self._done and isinstance(result, Result):
             result.arrays = result.arrays or arrays
@@ -259,6 +272,10 @@ class CohortStrategy(Strategy):
         number = server_round
         if self._first_model is None:
             self._first_model = arrays
+        first = self._first_model
+        self._reader = dataclasses.replace(self._reader, whole=whole_of(first))
+        floats = [tuple(a.shape) for name, a in first.items() if name not in self._reader.whole]
+        fit_outputs(self._selector, floats)
         available = np.array(self._enrolment.gather(grid, number, self._first_model), np.int64)
         rng = generator(self.seed, "selection", number)
         k = min(self.cohort + self.spare, len(available))
@@ -269,7 +286,10 @@ class CohortStrategy(Strategy):
         current = self._new_round(number, cohort, arrays)
         messages = self._address(grid, current, config)
         if self.secure is not None:
-            self._masked = self.secure.train(grid, number, messages)
+            weights = current.own_weights(self._sizes())
+            nodes = current.clients.items()
+            of_node = None if weights is None else {node: weights[c] for node, c in nodes}
+            self._masked = self.secure.train(grid, number, messages, of_node)
             messages = []
         self._round = current
         return messages
@@ -296,22 +316,18 @@ class CohortStrategy(Strategy):
         self.history.append(current.summary(list(used)))
         arrays, metrics = None, None
         least = min(self._least, current.wanted)
-        if len(updates) >= least:
-            selector = self._selector
-            size = dict(zip(selector.clients.tolist(), selector.sizes.tolist(), strict=True))
-            current.reweigh(updates, size, self._enrolment.admission.sizes)
+        if current.can_average(used, least):
+            current.reweigh(updates, self._sizes(), self._enrolment.admission.sizes)
             arrays, metrics = self.inner.aggregate_train(
                 current.number, [update.reply for update in updates]
             )
-        else:
-            log.warning(
-                "Round %d is dropped: %d usable updates, and it needs %d.",
-                current.number,
-                len(updates),
-                least,
-            )
         self._save(current, arrays)
         return arrays, metrics
+
+    def _sizes(self) -> dict[int, float]:
+        """Return the sizes that the selector knows, by client."""
+        known = self._selector
+        return dict(zip(known.clients.tolist(), known.sizes.tolist(), strict=True))
 
     def _aggregate_masked(
         self, current: Round, masked: MaskedRound
@@ -327,10 +343,10 @@ class CohortStrategy(Strategy):
         self.history.append(current.summary(trained))
         arrays: ArrayRecord | None = None
         metrics: MetricRecord | None = None
-        if masked.arrays is not None and len(trained) >= min(self._least, current.wanted):
-            arrays, metrics = self.inner.aggregate_train(current.number, [masked.reply()])
-        else:
+        if masked.arrays is None:
             log.warning("Round %d is dropped: secure aggregation did not end.", current.number)
+        elif current.can_average(trained, min(self._least, current.wanted)):
+            arrays, metrics = self.inner.aggregate_train(current.number, [masked.reply()])
         self._save(current, arrays)
         return arrays, metrics
 
@@ -352,6 +368,8 @@ class CohortStrategy(Strategy):
             return []
 
     def _nodes_to_evaluate(self, grid: Grid) -> list[int]:
+        # Whoever has answered meanwhile is free.
+        self._mailbox.poll(grid)
         idle = self._enrolment.idle_nodes(grid)
         if self.evaluate_on == "connected":
             return idle
@@ -385,6 +403,8 @@ class CohortStrategy(Strategy):
     def _bound_evaluations(self, server_round: int, replies: list[Message]) -> None:
         """Let nobody's claim of many samples outweigh the others' metrics."""
         key = self._reader.weight_key
+        if key != SIZE:
+            return
         records = [self._reader.metrics(reply.content) for reply in replies]
         claimed = [self._reader.weight(reply.content) for reply in replies]
         for record, claim, counted in zip(
@@ -415,7 +435,10 @@ class CohortStrategy(Strategy):
         self, grid: Grid, messages: list[Message], timeout: float | None
     ) -> list[Message]:
         """Send a round's messages and wait for enough replies, or for the deadline."""
-        limit = min(_FLOWERS_TIMEOUT if timeout is None else timeout, self.deadline or np.inf)
+        limit = self._timeout if self.deadline is None else self.deadline
+        if timeout not in (None, self._timeout):
+            # One of its own, as the messages of secure aggregation have.
+            limit = min(limit, timeout)
         current = self._round
         if current is not None and messages:
             current.began = time.monotonic()
@@ -500,7 +523,7 @@ class CohortStrategy(Strategy):
     def _ask_losses(self, grid: Grid, asked: Round) -> None:
         content = query_content([Need.LOSS], asked.arrays)
         self._losses = {}
-        nodes = [node for node, client in asked.clients.items() if client not in self._mute]
+        nodes = [node for node in asked.clients if node not in self._mute]
         letters = self._mailbox.send(grid, [Message(content, node, LOSS_QUERY) for node in nodes])
         mine = {letter.message_id for letter in letters}
         self._mailbox.wait(
@@ -531,7 +554,7 @@ class CohortStrategy(Strategy):
         try:
             self._losses[client] = read_loss(content_of(reply), self.limits)
         except RefusedReplyError as refusal:
-            self._mute.add(client)
+            self._mute.add(letter.node)
             log.warning("Client %s cannot tell its loss: %s.", self._who(client), refusal)
 
     def _who(self, client: int | None) -> str:

@@ -8,7 +8,13 @@ from flwr.app import ArrayRecord, Context
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fedcohort.adapters.torch_answers import agreement_of, loss_of, profile_of, samples_in
+from fedcohort.adapters.torch_answers import (
+    agreement_of,
+    loss_of,
+    profile_of,
+    promise_on,
+    samples_in,
+)
 from fedcohort.flower.client import answer_queries
 from fedcohort.flower.log import log
 from fedcohort.privacy import promised
@@ -85,7 +91,7 @@ def profile_query(
         profile=profile,
         loss=loss if (promise is None if losses is None else losses) else None,
         agreement=agreement if promise is None else None,
-        promise=None if promise is None else str(promise),
+        promise=None if promise is None else promise_on(promise, layer),
         most_answers=most_answers,
         client_id=client_id,
     )

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedcohort.adapters.admission import Admission, guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.introductions import Introduction, Limits, finite
 from fedcohort.adapters.members import Node
-from fedcohort.adapters.outcomes import loss_keys_of, tell
+from fedcohort.adapters.outcomes import fit_outputs, loss_keys_of, tell
 from fedcohort.adapters.rounds import ClientUpdate, RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
@@ -27,6 +27,7 @@ from fedcohort.nvflare.messages import (
     LOSS_TASK,
     PROFILE_TASK,
     Params,
+    array_of,
     like,
     query,
     read_change,
@@ -44,12 +45,16 @@ log = logging.getLogger("fedcohort.nvflare")
 # What happened in each round, one JSON object a line, in the job's run folder.
 HISTORY = "cohorts.jsonl"
 
+# What NVFlare weighs a result by.
+_WEIGHT = FLMetaKey.NUM_STEPS_CURRENT_ROUND
+
 _COUNT = Interval(1, integral=True)
 _SECONDS = Interval(1, integral=True)
 
 
 # What a job's settings are checked for when it is made.
 _CHECKS: dict[str, Check] = {
+    "num_clients": _COUNT,
     "seed": Interval(0, 2**63 - 1, integral=True),
     "deadline": _SECONDS,
     "query_deadline": _SECONDS,
@@ -58,6 +63,10 @@ _CHECKS: dict[str, Check] = {
     "largest_size": Optional(Interval(1)),
     "size_growth": Optional(Interval(1)),
 }
+
+
+class _AbortedError(Exception):
+    """The job was ended while sites were asked."""
 
 
 class CohortSelection:
@@ -145,8 +154,11 @@ class CohortSelection:
         self._first_model: dict[str, NDArray[Any]] = {}
         self._params: Params = {}
         self._round: SiteRound | None = None
-        self._misses: Counter[int] = Counter()
-        self._away_until: dict[int, int] = {}
+        # What sites are told, to plan by; a job that resumes does the last of these alone.
+        self._total_rounds = self.num_rounds
+        # By client, and by name of sites that have not introduced themselves yet.
+        self._misses: Counter[int | str] = Counter()
+        self._away_until: dict[int | str, int] = {}
 
     # -- NVFlare's workflow interface ----------------------------------------------------------
 
@@ -156,6 +168,8 @@ class CohortSelection:
     current_round: int
     engine: Any
     model: Any
+    abort_signal: Any
+    _task_check_period: float
 
     def run(self) -> None:
         """Run the rounds, from the first or from where `checkpoint` stands."""
@@ -164,15 +178,23 @@ class CohortSelection:
         if self.model is None:
             self.model = self.load_model()  # type: ignore[attr-defined]
         self._params = self.model.params
-        self._first_model = {name: np.array(v) for name, v in self._params.items()}
+        self._first_model = {name: np.array(array_of(v)) for name, v in self._params.items()}
+        arrays = self._first_model.values()
+        fit_outputs(self._chooser, [array.shape for array in arrays if array.dtype.kind == "f"])
         self._resume()
-        super().run()  # type: ignore[misc]
+        try:
+            super().run()  # type: ignore[misc]
+        except _AbortedError:
+            log.info("The job was aborted in round %d.", self.current_round + 1)
+        if not self.num_rounds:
+            # An earlier job has done them all, and NVFlare saves after rounds.
+            self.save_model(self.model)  # type: ignore[attr-defined]
 
     def sample_clients(self, num_clients: int | None = None) -> list[str]:
         """Return the names of the round's cohort."""
         number = self.current_round + 1
         connected = {client.name for client in self.engine.get_clients()}
-        self._introduce(connected)
+        self._introduce(connected, number)
         available = self._available(connected, number)
         rng = generator(self.seed, "selection", number)
         k = min(num_clients or len(available), len(available))
@@ -194,16 +216,33 @@ class CohortSelection:
         callback: Callable[[FLModel], Any] | None = None,
     ) -> None:
         """Send a task; a round's results are read first and refused if they cannot be used."""
-        heard = callback
-        if self._round is not None and data is not None and callback is not None:
-            self._params, timeout = data.params, timeout or self.deadline
+        if self._round is None or data is None or callback is None:
+            super().send_model(  # type: ignore[misc]
+                task_name, data, targets, min_responses, timeout, callback=callback
+            )
+            return
+        held: list[FLModel] = []
+        # What a result weighs, the claims of the others decide too, unless the selector says it.
+        take = callback if self._introduces else held.append
+        timeout = self._begin(data, timeout)
 
-            def heard(result: FLModel) -> Any:
-                return self._usable(result) and callback(result)
+        def heard(result: FLModel) -> Any:
+            return self._usable(result) and take(result)
 
         super().send_model(  # type: ignore[misc]
             task_name, data, targets, min_responses, timeout, callback=heard
         )
+        if not self._introduces:
+            self._wait()
+            self._weigh_by_claims(held)
+            for result in held:
+                try:
+                    callback(result)
+                except Exception as error:
+                    # It may hold metrics that cannot be added; NVFlare goes on, too.
+                    log.error(
+                        "The result of %r cannot be added: %s.", result.meta["client_name"], error
+                    )
 
     def send_model_and_wait(
         self,
@@ -217,27 +256,42 @@ class CohortSelection:
         training = self._round is not None and data is not None
         if training:
             assert data is not None
-            self._params, timeout = data.params, timeout or self.deadline
+            timeout = self._begin(data, timeout)
         results: list[FLModel] = super().send_model_and_wait(  # type: ignore[misc]
             task_name, data, targets, min_responses, timeout
         )
-        return [result for result in results if not training or self._usable(result)]
+        if self.abort_signal.triggered:
+            raise _AbortedError
+        if not training:
+            return results
+        usable = [result for result in results if self._usable(result)]
+        if not self._introduces:
+            self._weigh_by_claims(usable)
+        return usable
+
+    def aggregate(
+        self, results: list[FLModel], aggregate_fn: Callable[[list[FLModel]], FLModel] | None = None
+    ) -> FLModel:
+        """Average a round's results; too few of them come to nothing."""
+        if self._round is not None and not self._round.makes_a_model:
+            aggregate_fn = _nothing
+        result: FLModel = super().aggregate(results, aggregate_fn)  # type: ignore[misc]
+        return result
 
     def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:
         """Close the round: tell the selector, and save where the server stands."""
         current, self._round = self._round, None
         assert current is not None
         current.close()
-        least = min(self.min_cohort, len(current.clients))
-        if len(current.updates) >= least:
+        if current.makes_a_model:
+            averages = {
+                name: like(model.params.get(name, average), array_of(average))
+                for name, average in aggr_result.params.items()
+            }
+            # Of what is not averaged (`exclude_vars`), what was there stays.
+            whole = aggr_result.params_type == ParamsType.FULL
+            aggr_result.params = {**model.params, **averages} if whole else averages
             model = super().update_model(model, aggr_result)  # type: ignore[misc]
-        else:
-            log.warning(
-                "Round %d is dropped: %d usable results, and it needs %d.",
-                current.number,
-                len(current.updates),
-                least,
-            )
         outcome = current.outcome(current.clients, current.updates)
         tell(self._chooser, outcome, current.number, loss_keys_of(self._chooser), log)
         self._admission.name_suspects()
@@ -247,16 +301,27 @@ class CohortSelection:
         self._save(current.number, model.params)
         return model
 
+    def _begin(self, data: FLModel, timeout: int) -> int:
+        """Note what a round's sites are sent, and return how long they have."""
+        self._params = data.params
+        data.total_rounds = self._total_rounds
+        return timeout or self.deadline
+
+    def _wait(self) -> None:
+        """Wait until no site is asked any more."""
+        while self.get_num_standing_tasks():  # type: ignore[attr-defined]
+            if self.abort_signal.triggered:
+                raise _AbortedError
+            time.sleep(self._task_check_period)
+
     # -- clients -------------------------------------------------------------------------------
 
-    def _introduce(self, connected: set[str]) -> None:
+    def _introduce(self, connected: set[str], number: int) -> None:
         """Ask sites that are new what the selector needs of everyone."""
-        members, admission = self._admission.members, self._admission
-        strangers = sorted(
-            name
-            for name in connected - admission.refusals.keys()
-            if members.client_at(name) is None
-        )
+        admission = self._admission
+        for site in admission.refusals.keys() - connected:
+            del admission.refusals[site]
+        strangers = [s for s in self._strangers(connected) if self._away_until.get(s, 0) <= number]
         if not strangers:
             return
         arrived: dict[Node, Introduction] = {}
@@ -272,10 +337,24 @@ class CohortSelection:
                     admission.refuse(site, str(refusal))
             for site in strangers:
                 if site not in arrived and site not in admission.refusals:
-                    admission.refuse(site, "it did not answer the profile question")
+                    self._miss(site, number)
+                    log.warning(
+                        "Site %s did not answer the profile question: it is asked again in round"
+                        " %d.",
+                        site,
+                        self._away_until[site],
+                    )
         else:
             arrived = {site: Introduction(site) for site in strangers}
         admission.admit(arrived, connected)
+
+    def _strangers(self, connected: set[str]) -> list[str]:
+        """Return the sites that have not introduced themselves, and may yet."""
+        return sorted(
+            site
+            for site in connected - self._admission.refusals.keys()
+            if self._admission.members.client_at(site) is None
+        )
 
     def _questioned(self, task: str, question: FLModel, sites: list[str]) -> list[FLModel]:
         """Send a question and return the answers that came in time."""
@@ -295,7 +374,10 @@ class CohortSelection:
         if len(present) < self.min_cohort:
             present = there
         if len(present) < max(1, self.min_cohort):
-            said = self._admission.reasons() or "none refused"
+            reasons = [self._admission.reasons()]
+            if silent := self._strangers(connected):
+                reasons.append(f"no answer to the profile question ({len(silent)})")
+            said = "; ".join(filter(None, reasons)) or "none refused"
             raise TooFewClientsError(
                 f"{len(present)} of the {len(connected)} connected sites can train, and a round"
                 f" needs {max(1, self.min_cohort)} ({said}): mend the sites' executors, or lower"
@@ -309,8 +391,12 @@ class CohortSelection:
             if client in current.updates:
                 del self._misses[client]
             else:
-                self._misses[client] += 1
-                self._away_until[client] = current.number + 2 ** min(self._misses[client], 6)
+                self._miss(client, current.number)
+
+    def _miss(self, who: int | str, number: int) -> None:
+        """Ask a client, or a site that is none yet, again 2, 4, 8, … rounds later."""
+        self._misses[who] += 1
+        self._away_until[who] = number + 2 ** min(self._misses[who], 6)
 
     # -- what selectors ask ----------------------------------------------------------------------
 
@@ -324,13 +410,11 @@ class CohortSelection:
                 params_type=ParamsType.FULL,
                 params=dict(self._params),
                 current_round=self.current_round,
-                total_rounds=self.num_rounds,
             )
             self.send_model_and_wait(getattr(self, "task_name", "train"), model, sites)
-            asked, self._round = self._round, None
-            changes = None if asked is None else changes_of(list(asked.updates.values()))
-            if asked is not None and changes is not None:
-                self._chooser.tell(Need.UPDATE, list(asked.updates), changes)
+            updates, self._round = self._round.updates, None
+            if (changes := changes_of(list(updates.values()))) is not None:
+                self._chooser.tell(Need.UPDATE, list(updates), changes)
         else:
             raise InvalidParameterError(
                 f"Selector {self._chooser.name!r} asks for the {need.value} of clients before a"
@@ -354,41 +438,48 @@ class CohortSelection:
     # -- results -----------------------------------------------------------------------------------
 
     def _new_round(self, number: int, cohort: Cohort) -> SiteRound:
-        return SiteRound(number=number, cohort=cohort, name=self._admission.members.name, log=log)
+        return SiteRound(
+            number=number,
+            cohort=cohort,
+            name=self._admission.members.name,
+            log=log,
+            least=self.min_cohort,
+        )
 
     def _usable(self, result: FLModel) -> bool:
-        """Read one result of the round, and set what it weighs."""
+        """Read one result of the round, set what it weighs, and tell if it is to be averaged."""
         current = self._round
         client = self._admission.members.client_at(result.meta.get("client_name", ""))
         if current is None or client is None or client not in current.clients:
             return False
         try:
-            change = read_change(result, self._params, self._limits)
+            change = read_change(result, self._params, self._limits, changes=self._needs_updates)
             metrics = result.metrics or {}
             keys = loss_keys_of(self._chooser)
             loss = next((finite(metrics[key]) for key in keys if key in metrics), None)
-            result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = self._weight(client, current, result)
+            weight = current.weight(client)
+            if self._introduces:
+                result.meta[_WEIGHT] = weight
             seconds = time.monotonic() - current.began
-            current.updates[client] = ClientUpdate(
-                seconds=seconds, loss=loss, change=change if self._needs_updates else None
-            )
+            current.updates[client] = ClientUpdate(seconds=seconds, loss=loss, change=change)
         except RefusedReplyError as refusal:
             current.fail(client, str(refusal))
             return False
-        return True
+        # NVFlare takes a weight of 0 for 1.
+        return weight > 0
 
-    def _weight(self, client: int, current: SiteRound, result: FLModel) -> float:
-        """Return what an update weighs: by the selector, or by what clients claim in training.
+    def _weigh_by_claims(self, results: list[FLModel]) -> None:
+        """Set what results weigh by the steps that clients claim, all of them together.
 
         A selector that needs nothing of clients knows no sizes; then the steps that NVFlare weighs
         by count, within the rule for sizes.
         """
-        if self._introduces:
-            return current.weight(client)
-        steps = finite((result.meta or {}).get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
-        if steps is None or steps <= 0:
-            return 1.0
-        return self._admission.sizes.in_training({client: steps})[client]
+        clients = self._admission.members.at(result.meta["client_name"] for result in results)
+        steps = [finite(result.meta.get(_WEIGHT)) for result in results]
+        claims = {c: n for c, n in zip(clients, steps, strict=True) if n is not None and n > 0}
+        counted = self._admission.sizes.in_training(claims)
+        for client, result in zip(clients, results, strict=True):
+            result.meta[_WEIGHT] = counted.get(client, 1.0)
 
     # -- history and saving ------------------------------------------------------------------------
 
@@ -402,7 +493,7 @@ class CohortSelection:
         if not self.checkpoint:
             return
         parts = self._admission.save()
-        model = {name: np.asarray(values) for name, values in params.items()}
+        model = {name: array_of(values) for name, values in params.items()}
         Checkpoint(number, self._chooser.name, model, self._first_model, parts).save(
             Path(self.checkpoint)
         )
@@ -423,6 +514,15 @@ class CohortSelection:
         self.start_round = saved.round
         self.num_rounds = max(0, end - saved.round)
         log.info("Resumed after round %d with %d clients.", saved.round, len(self._chooser.clients))
+
+
+def _nothing(_: list[FLModel]) -> FLModel:
+    """Return what comes of results that are too few.
+
+    Whatever a workflow looks for in it, such as Scaffold's control variates, is empty.
+    """
+    meta: defaultdict[str, Any] = defaultdict(dict, nr_aggregated=0)
+    return FLModel(params={}, meta=meta)
 
 
 class CohortFedAvg(CohortSelection, FedAvg):  # type: ignore[misc]

@@ -15,7 +15,13 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fedcohort.adapters.kept_answers import Answers
-from fedcohort.adapters.torch_answers import agreement_of, loss_of, profile_of, samples_in
+from fedcohort.adapters.torch_answers import (
+    agreement_of,
+    loss_of,
+    profile_of,
+    promise_on,
+    samples_in,
+)
 from fedcohort.nvflare.messages import LOSS_TASK, PROFILE_TASK, Params, introduction, wanted
 from fedcohort.privacy import promised
 from fedcohort.references import load_reference
@@ -161,8 +167,8 @@ class TorchQueryExecutor(QueryExecutor):
         if self._promise is None:
             return draw()
         site, model = fl_ctx.get_identity_name(), {n: np.asarray(v) for n, v in params.items()}
-        answers = Answers.at(None, log)
-        return answers.once(site, model, str(self._promise), draw, most=self.most_answers)
+        answers, words = Answers.at(None, log), promise_on(self._promise, self.layer)
+        return answers.once(site, model, words, draw, most=self.most_answers)
 
     def agreement(self, params: Params, fl_ctx: FLContext) -> float | None:
         """Return how far the gradients of cross-entropy agree, unless the profile is private."""
@@ -181,6 +187,6 @@ class TorchQueryExecutor(QueryExecutor):
 
         model, batches = load_reference(self.load, "data loader")(fl_ctx.get_identity_name())
         if params:
-            model.load_state_dict({n: torch.as_tensor(np.asarray(v)) for n, v in params.items()})
+            model.load_state_dict({n: torch.as_tensor(v) for n, v in params.items()})
         model.eval()
         return model, batches

@@ -103,8 +103,10 @@ def read_loss(reply: FLModel, limits: Limits) -> float:
     return checked_loss((reply.metrics or {}).get(Need.LOSS.value), limits)
 
 
-def read_change(reply: FLModel, sent: Params, limits: Limits) -> NDArray[np.float32]:
-    """Return what training changed [d], or raise `RefusedReplyError` if it cannot be used.
+def read_change(
+    reply: FLModel, sent: Params, limits: Limits, *, changes: bool
+) -> NDArray[np.float32] | None:
+    """Return what training changed [d], if `changes` are wanted, or raise `RefusedReplyError`.
 
     A reply that can be used holds the whole model afterwards, in the kind of arrays that was sent:
     NVFlare takes all results of a round for what the first one is.
@@ -117,7 +119,7 @@ def read_change(reply: FLModel, sent: Params, limits: Limits) -> NDArray[np.floa
     whole: dict[str, Any] = {}
     for name, original in sent.items():
         what = f"its array {name!r}"
-        values, before = as_array(params[name], what), np.asarray(original)
+        values, before = as_array(params[name], what), array_of(original)
         if values.shape != before.shape:
             raise RefusedReplyError(
                 f"{what} has shape {list(values.shape)} instead of {list(before.shape)}"
@@ -126,19 +128,33 @@ def read_change(reply: FLModel, sent: Params, limits: Limits) -> NDArray[np.floa
         if before.dtype.kind == "f" and values.dtype.kind != "f":
             raise RefusedReplyError(f"{what} is of type {values.dtype} instead of {before.dtype}")
         check_values(values, limits.largest_value, what)
-        parts.append((values if differences else values - before).ravel())
-        whole[name] = like(original, before + values if differences else values)
+        # Whole numbers count batches, and would outweigh all that was learned.
+        if changes and before.dtype.kind == "f":
+            parts.append((values if differences else values - before).ravel())
+        if differences:
+            whole[name] = like(original, before + values)
+        else:
+            # What NVFlare keeps on disk stays there.
+            whole[name] = params[name] if _on_disk(params[name]) else like(original, values)
     reply.params, reply.params_type = whole, ParamsType.FULL
-    return np.concatenate(parts).astype(np.float32)
+    return np.concatenate(parts).astype(np.float32) if changes else None
 
 
 def like(original: Any, values: NDArray[Any]) -> Any:
-    """Return values as the array or tensor that the job exchanges."""
-    if isinstance(original, np.ndarray):
-        return values
+    """Return values as an array or a tensor of the type that the job exchanges.
+
+    NVFlare's averages of whole numbers are floats, and clients send whole numbers again.
+    """
+    dtype = array_of(original).dtype
+    if dtype.kind in "iub" and values.dtype.kind == "f":
+        values = np.rint(values)
+    # Of arrays without an axis, NumPy makes numbers.
+    array = np.asarray(values, dtype)
+    if not hasattr(original, "new_tensor"):
+        return array
     import torch
 
-    return torch.as_tensor(values)
+    return torch.as_tensor(array, dtype=original.dtype)
 
 
 def _named(params: object) -> Params:
@@ -146,10 +162,26 @@ def _named(params: object) -> Params:
     return params if isinstance(params, dict) else {}
 
 
-def as_array(value: object, what: str) -> NDArray[Any]:
-    """Return an array or a tensor as NumPy sees it, if it holds numbers."""
+def _on_disk(value: object) -> bool:
+    """Tell whether a value is a tensor that NVFlare has left on disk."""
+    return hasattr(value, "materialize")
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """Return an array or a tensor as NumPy sees it."""
+    if _on_disk(value):
+        value = value.materialize()
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
+    except TypeError:
+        # NumPy has not all floats that PyTorch has.
+        return np.asarray(value.float())
+
+
+def as_array(value: object, what: str) -> NDArray[Any]:
+    """Return what somebody else sent as NumPy sees it, if it holds numbers."""
+    try:
+        array = array_of(value)
     except Exception as error:
         # Whatever was sent decides how its conversion fails.
         raise RefusedReplyError(f"{what} is no array ({type(error).__name__})") from error

@@ -1,6 +1,7 @@
 """One round of an NVFlare workflow."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -9,17 +10,27 @@ from fedcohort.adapters.rounds import ClientUpdate, CohortRound
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SiteRound(CohortRound):
-    """A round in progress, and the usable results of its clients so far."""
+    """A round in progress, and the usable results of its clients so far.
 
+    Attributes
+    ----------
+    least : int
+        Usable results that the round needs, or as many as it asked.
+    updates : dict of ClientUpdate
+        The usable results, by client.
+    """
+
+    least: int
     updates: dict[int, ClientUpdate] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.clients: list[int] = np.unique(self.cohort.ids).tolist()
 
-    def weight(self, client: int) -> float:
-        """Return a client's share of the average, of all its places together."""
-        return float(self.cohort.weights[self.cohort.ids == client].sum())
+    @functools.cached_property
+    def makes_a_model(self) -> bool:
+        """Whether there are enough usable results; to be asked when all are in."""
+        return self.can_average(self.updates, min(self.least, len(self.clients)))
 
     def close(self) -> None:
         """Give up on those that have not answered."""
