@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 from drawing import NotInStoreError, run_script, write_table_and_figure
+from held_out import both_ways, by_others, conditions_of, doublings, fit
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
 from publish import STEP, reachable, together
-from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr, t
 
 from fedcohort import Advice, advise
@@ -52,7 +52,8 @@ from fedcohort.simulation.scores import Part, Target
 Floats = NDArray[np.float64]
 
 SELECTOR, BASELINE = "match", "fedavg"
-_FEWEST_CONDITIONS = 4
+# A constant for two data sets is fitted to a third.
+_FEWEST_CONDITIONS, _FEWEST_DATASETS = 4, 3
 # Other rules for targets than the leaderboard's: what is reached on which part, in which steps.
 _OTHER_RULES: tuple[tuple[Part, float], ...] = (
     ("test", 0.02),
@@ -99,10 +100,12 @@ def pairs(published: Published) -> list[Pair]:
         if {BASELINE, SELECTOR} <= {*condition.selectors}:
             entries = published.entries(condition, condition.seeds)
             found.append(Pair(condition, entries[BASELINE], entries[SELECTOR]))
-    if len(found) < _FEWEST_CONDITIONS or len({p.condition.config.dataset for p in found}) < 2:
+    datasets = {pair.condition.config.dataset for pair in found}
+    if len(found) < _FEWEST_CONDITIONS or len(datasets) < _FEWEST_DATASETS:
         raise NotInStoreError(
-            f"{str(published.path)!r} holds {len(found)} conditions with {SELECTOR} and {BASELINE}:"
-            f" {_FEWEST_CONDITIONS} of two data sets are needed."
+            f"{str(published.path)!r} holds {len(found)} conditions of {len(datasets)} data sets"
+            f" with {SELECTOR} and {BASELINE}: {_FEWEST_CONDITIONS} of {_FEWEST_DATASETS} are"
+            " needed."
         )
     return found
 
@@ -199,7 +202,7 @@ def calibrate(
             found, said, alone.tolist(), predicted.tolist(), strict=True
         )
     ]
-    return rows, _fit(felt, left, measured), _fit(spread, left, measured)
+    return rows, fit(felt, left, measured), fit(spread, left, measured)
 
 
 def means(said: Sequence[Advice]) -> tuple[float, float, float]:
@@ -233,30 +236,6 @@ def row_of(pair: Pair, said: Sequence[Advice]) -> dict[str, Any]:
     }
 
 
-def by_others(datasets: NDArray[Any], spread: Floats, left: Floats, measured: Floats) -> Floats:
-    """Return log2 of the gains of each data set, by a constant that is fitted to the others."""
-    predicted = np.zeros(len(datasets))
-    for dataset in dict.fromkeys(datasets):
-        own = datasets == dataset
-        other = _fit(spread[~own], left[~own], measured[~own])
-        predicted[own] = _doublings(other, spread[own], left[own])
-    return predicted
-
-
-def _fit(spread: Floats, left: Floats, measured: Floats) -> float:
-    """Return the constant that comes closest to the measured gains, in least squares of log2."""
-
-    def missed(logarithm: float) -> float:
-        return float(np.sum((_doublings(np.exp(logarithm), spread, left) - measured) ** 2))
-
-    return float(np.exp(minimize_scalar(missed, bounds=(-7, 3), method="bounded").x))
-
-
-def _doublings(other: float, spread: Floats, left: Floats) -> Floats:
-    """Return log2 of the gain that `fedcohort.advice` predicts with another constant."""
-    return np.log2(np.hypot(other, spread) / np.hypot(other, spread * left))
-
-
 def advise_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw the measured gain over the predicted one, a point per condition."""
     figure = Figure(figsize=(4.2, 3.6), layout="constrained")
@@ -287,15 +266,16 @@ def advise_figure(rows: Sequence[dict[str, Any]]) -> Figure:
         each.set_minor_formatter(NullFormatter())
         each.set_ticks(ticks, [f"{tick:g} ×" for tick in ticks])
     axis.set(xlabel="predicted gain, fitted to other data sets", ylabel="measured gain")
-    axis.set_title(f"rank correlation {correlation(rows):.2f} over {len(rows)} conditions")
+    pooled, pairwise = both_ways(*conditions_of(rows))
+    axis.set_title(f"rank correlation by pairs {pairwise:.2f}, pooled {pooled:.2f}")
     axis.legend()
     return figure
 
 
-def correlation(rows: Sequence[dict[str, Any]], prediction: str = "predicted") -> float:
-    """Return the rank correlation of a predicted and the measured gain."""
-    predicted, found = ([float(row[name]) for row in rows] for name in (prediction, "measured"))
-    return float(spearmanr(predicted, found)[0])
+def in_both_ways(rows: Sequence[dict[str, Any]], distance: str = "gradients") -> str:
+    """Say how well gains are ranked on held-out data sets (studies/held_out.py)."""
+    pooled, pairwise = both_ways(*conditions_of(rows, distance))
+    return f"by pairs {pairwise:.3f}, pooled {pooled:.3f}"
 
 
 def repeatability(found: Sequence[Pair]) -> float:
@@ -346,15 +326,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     said = [advice_on(pair, options.seeds, cache, materials, options.device) for pair in found]
     rows, other_gradient, other = calibrate(found, said)
     write_table_and_figure("advise", rows, lambda: advise_figure(rows), options)
-    print(f"rank correlation {correlation(rows):.3f}", end=", ")
+    print(f"rank correlations {in_both_ways(rows)}", end=", ")
     _, felt, left = np.transpose([means(one) for one in said])
-    alike = spearmanr(_doublings(other_gradient, felt, left), [row["measured"] for row in rows])[0]
+    alike = spearmanr(doublings(other_gradient, felt, left), [row["measured"] for row in rows])[0]
     print(f"with one constant for all {alike:.3f}")
     for on, step in _OTHER_RULES:
         others = [pair.targeted(on, step) for pair in found]
         name = f"targets in steps of {step:g}, {on} scores"
-        print(f"with {name}: {correlation(calibrate(others, said)[0]):.3f}")
-    print(f"from profiles alone: {correlation(rows, prediction='alone'):.3f}")
+        print(f"with {name}: {in_both_ways(calibrate(others, said)[0])}")
+    print(f"from profiles alone: {in_both_ways(rows, 'spread')}")
     print(f"of measured gains with those of other seeds, by halves: {repeatability(found):.3f}")
     print(f"of exact predictions with gains as noisy as these: {attainable(rows, found):.3f}")
     print(f"constants {other_gradient:.4f} and, from profiles alone, {other:.4f};", end=" ")

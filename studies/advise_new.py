@@ -4,8 +4,9 @@
 
 takes the parts of studies/advise-new.toml from stores that hold their runs, and writes a table of
 the gain that the constants of `fedcohort/advice.py` predict beside the measured one, as
-studies/advise.py measures it; targets follow the leaderboard's rule. Last it prints the rank
-correlation.
+studies/advise.py measures it; targets follow the leaderboard's rule. Last it prints rank
+correlations: of these conditions, and of these and the calibration's together, held out by pairs
+(studies/held_out.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from advise import BASELINE, SELECTOR, Pair, advice_on, correlation, means, row_of
+from advise import BASELINE, SELECTOR, Pair, advice_on, in_both_ways, means, row_of
 from drawing import run_script
+from held_out import TABLE, read_table
 from publish import STEP, together
+from scipy.stats import spearmanr
 
 from fedcohort import Advice
 from fedcohort.advice import predicted_gain
@@ -73,9 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append(predicted_row(pair, said))
         print(rows[-1], flush=True)
     write_csv(options.csv, rows)
-    missed = np.log2([row["predicted"] / row["measured"] for row in rows])
-    print(f"rank correlation {correlation(rows):.3f}", end=", ")
+    predicted, measured = (
+        np.log2([row[name] for row in rows]) for name in ("predicted", "measured")
+    )
+    missed = predicted - measured
+    print(f"rank correlation {spearmanr(predicted, measured)[0]:.3f}", end=", ")
     print(f"misses by {2 ** np.abs(missed).mean():.3f} in the mean")
+    both = read_table(TABLE) + rows
+    print(f"with the calibration's, {len(both)} in all: {in_both_ways(both)}")
 
 
 if __name__ == "__main__":

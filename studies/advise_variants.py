@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from advise import SELECTOR, Pair, by_others, computed, pairs
+from advise import SELECTOR, Pair, computed, pairs
 from drawing import run_script
+from held_out import by_others
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 

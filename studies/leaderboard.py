@@ -38,7 +38,7 @@ from fedcohort.leaderboard.standings import (
 )
 from fedcohort.leaderboard.tables import entry_rows
 from fedcohort.report.export import write_csv
-from fedcohort.simulation import RunConfig, Store
+from fedcohort.simulation import Store
 
 _FEWEST_CONDITIONS = 3
 
@@ -65,7 +65,8 @@ def board_of(path: Path, wanted: Sequence[str] = ()) -> Board:
         chosen = _chosen(published.conditions, wanted)
         return {condition: published.entries(condition, condition.seeds) for condition in chosen}
     with Store.existing(path) as store:
-        done = [config for config in finished_runs(store) if _is_of_today(config)]
+        # Not of an earlier revision of something.
+        done = [config for config in finished_runs(store) if config == config.of_today()]
         targets = store.targets() or {config.key: TARGET for config in done}
         return {
             condition: {
@@ -86,11 +87,6 @@ def _chosen(conditions: Sequence[Condition], wanted: Sequence[str]) -> Sequence[
             f"no {_FEWEST_CONDITIONS} conditions with a target and the same six selectors or more"
         )
     return full
-
-
-def _is_of_today(config: RunConfig) -> bool:
-    """Tell whether a run is of its rule as it is now, not of an earlier revision."""
-    return config.selector_revision == config.make_selector().revision
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -71,7 +71,7 @@ def finished(conditions: Sequence[Condition], store: Store) -> list[Condition]:
 
 def reachable(curve: npt.ArrayLike, step: float = STEP) -> float:
     """Return the highest multiple of a step that a mean curve reaches: the rule for targets."""
-    return round(math.floor(float(np.max(curve)) / step + 1e-9) * step, 9)
+    return round(math.floor(float(np.nanmax(curve)) / step + 1e-9) * step, 9)
 
 
 def name_untargeted(study: Study, store: Store) -> None:
@@ -79,7 +79,8 @@ def name_untargeted(study: Study, store: Store) -> None:
     for part in study.parts:
         if part.target is not None:
             continue
-        done = [c for c in part.configs if c.selector == BASELINE and store.is_done(c.key)]
+        uniform = (c.of_today() for c in part.configs if c.selector == BASELINE)
+        done = [config for config in uniform if store.is_done(config.key)]
         for summary in summarise(store, None, done):
             if summary.test is not None:
                 highest = reachable(summary.test.mean)

@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
+from fedcohort.metrics.convergence import weighted_sums
 from fedcohort.randomness import generator
 from fedcohort.report.grouping import panel_title, skew_of
 from fedcohort.report.palette import selector_styles
@@ -111,7 +112,7 @@ def _gain(setting: RunConfig, found: dict[str, Summary]) -> Gain:
     weights = np.vstack([share, counts])
     reached = [
         _first_reached(
-            weights @ s.curve.seeds[[s.seeds.index(seed) for seed in seeds]][:, at],
+            weighted_sums(weights, s.curve.seeds[[s.seeds.index(seed) for seed in seeds]][:, at]),
             rounds,
             (s.target or TARGET).score,
         )

@@ -9,7 +9,7 @@ import pytest
 
 import fedcohort.advice
 from fedcohort import advise, make_selector
-from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR, predicted_gain
+from fedcohort.advice import OTHER_ERROR, OTHER_GRADIENT_ERROR, cohort_weights, predicted_gain
 from fedcohort.errors import CohortSizeError, InvalidInputError, InvalidParameterError
 from fedcohort.selection.coordinates import Basis
 
@@ -23,6 +23,12 @@ def clients(kinds=5, count=60, apart=1.0, noise=0.05, seed=0):
 
 def test_kinds_are_counted():
     assert [advise(clients(kinds), k=6).kinds for kinds in (2, 5, 8)] == [2, 5, 8]
+
+
+def test_clients_that_are_all_alike_are_of_one_kind():
+    assert advise(np.ones((20, 5)), k=5).kinds == 1
+    alike = 5 + np.zeros((20, 5)) + 1e-9 * np.random.default_rng(0).normal(size=(20, 5))
+    assert advise(alike, k=5).kinds == 1
 
 
 def test_clients_without_kinds_have_no_number():
@@ -81,6 +87,16 @@ def test_lost_clients_take_the_gain_away():
     assert half.left > 3 * whole.left
     assert half.distances["fedavg"] > whole.distances["fedavg"]
     assert half.best == whole.best
+
+
+def test_somebody_who_counts_is_left_of_every_cohort():
+    rng = np.random.default_rng(11)
+    profiles = rng.normal(size=(20, 6)) * rng.lognormal(0, 2, size=(20, 1))
+    sizes = rng.integers(1, 2000, size=20).astype(np.float64)
+    # Matched weights of so different clients are 0 now and then.
+    weights = cohort_weights("match", profiles, sizes, 3, 0.7)
+    assert np.allclose(weights.sum(axis=1), 1)
+    assert math.isfinite(advise(profiles, sizes, 3, lost=0.7).distances["match"])
 
 
 def test_sizes_weigh():
@@ -250,6 +266,7 @@ def test_a_large_population_is_sampled(monkeypatch):
         (InvalidInputError, "must speak of the same clients", {"sizes": [1, 2]}),
         (InvalidInputError, "is not finite", {"profiles": np.full((9, 3), np.nan)}),
         (InvalidInputError, "must have shape", {"profiles": np.ones(9)}),
+        (InvalidInputError, r"must have shape .* not \[9, 0\]", {"profiles": np.ones((9, 0))}),
         (InvalidInputError, "for each of the 60 clients", {"agreements": [0.5]}),
         (InvalidInputError, "client 1 is nan", {"agreements": [0.5, np.nan, *[0.5] * 58]}),
         (InvalidInputError, "must be numbers from 0 to 1: could", {"agreements": ["a"] * 60}),

@@ -41,15 +41,15 @@ _BEST = "match:evenness=free"
 _COHORTS = 200
 # Of larger populations a sample is looked at, so that the answer takes seconds.
 _CLIENTS, _CLIENTS_PER_PLACE = 1000, 4
+# Profiles that differ by less of their length are alike; agreements above 1 by less are 1.
+_ROUNDING = 1e-6
 # How much less variance the next direction has where kinds end and noise begins.
 _GAP = 3.0
 # s, from python studies/advise.py: with agreements, and from profiles alone. Of the latter, those
 # that differ far more than its own have no prediction.
-OTHER_GRADIENT_ERROR = 0.153
-OTHER_ERROR = 0.059
+OTHER_GRADIENT_ERROR = 0.154
+OTHER_ERROR = 0.061
 _LARGEST_SPREAD = 0.3
-# How far above 1 an agreement may be that was computed in single precision.
-_ROUNDING = 1e-6
 # Gains that are worth a change, and that are worth a try.
 _CLEAR, _SLIGHT = 1.25, 1.1
 
@@ -318,6 +318,7 @@ def _advice(
     distances = {rule: _rms(weights @ points) for rule, weights in cohorts.items()}
     uniform, matched = (_rms(cohorts[rule] @ plain) for rule in ("fedavg", "match"))
     mean = float(np.linalg.norm(share @ (table / basis.unit)))
+    rounding = (_ROUNDING * _rms(table / basis.unit)) ** 2
     spread = uniform / mean if mean > 0 else (math.inf if uniform > 0 else 0.0)
     left = matched / uniform if uniform > 0 else 1.0
     gradient_spread = None
@@ -328,7 +329,9 @@ def _advice(
         clients=everyone,
         k=k,
         lost=lost,
-        kinds=_kinds(basis.variances, min(len(table) - 1, table.shape[1])),
+        kinds=_kinds(
+            basis.variances[basis.variances > rounding], min(len(table) - 1, table.shape[1])
+        ),
         distances=distances,
         best=float(np.linalg.norm(closest @ points, axis=1).min()),
         noise=math.sqrt(float(scales @ scales) * basis.floor(k) / (k * (1 - lost))),
@@ -363,9 +366,9 @@ def predicted_gain(
     Examples
     --------
     >>> round(predicted_gain(0.1, 0.2), 2)
-    1.86
+    1.82
     >>> round(predicted_gain(0.1, 0.2, gradient_spread=0.28), 2)
-    1.96
+    1.95
     """
     if gradient_spread is not None:
         return _ratio(OTHER_GRADIENT_ERROR, gradient_spread, left)
@@ -428,7 +431,9 @@ def cohort_weights(rule: str, profiles: Floats, sizes: Floats, k: int, lost: flo
         rng = generator(0, "advice", round_)
         cohort = selector.select(k, rng=rng)
         answered: NDArray[np.bool_] = rng.random(k) >= lost
-        answered[rng.integers(k)] |= not answered.any()
+        # Somebody who counts: matched weights may be 0.
+        count = np.flatnonzero(cohort.weights)
+        answered[rng.choice(count)] |= not answered[count].any()
         selector.observe(Outcome(cohort.ids, answered))
         counted = cohort.weights * answered
         weights[round_, cohort.ids] = counted / counted.sum()

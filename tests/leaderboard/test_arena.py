@@ -179,7 +179,7 @@ class Broken(Uniform):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (Greedy, r"must have k places"),
+        (Greedy, r"its ids have shape \[8\], not \[7\]"),
         (Broken, r"ZeroDivisionError in line \d+ of .*test_arena.py: "),
     ],
 )
@@ -198,6 +198,13 @@ def test_wrong_words_get_one_sentence():
         fedcohort.arena("matsch")
     with pytest.raises(InvalidParameterError, match="no published runs with seed 7 in digits"):
         fedcohort.arena("match", ["digits"], seeds=[0, 7])
+    for wrong, said in {
+        ("conditions", "digits-1"): "conditions must be a list, such as",
+        ("seeds", ()): "seeds is empty",
+        ("seeds", ("0",)): "with seed '0' in digits-1",
+    }.items():
+        with pytest.raises(InvalidInputError, match=said):
+            fedcohort.arena("match", **{"conditions": ["digits-1"]} | dict([wrong]))
 
 
 def test_the_tables_are_written_for_papers_and_for_programs(found, tmp_path):

@@ -99,8 +99,9 @@ def test_the_runs_of_a_condition_differ_in_selector_and_seed_alone():
     mine, *_ = one.runs("hics", [7])
     assert (mine.selector, mine.seed, mine.dropout) == ("hics", 7, 0.2)
     assert mine.selector_revision == make_selector("hics").revision
-    like = dataclasses.replace(mine, selector="fedavg", seed=0, selector_revision=1)
-    assert like == one.config
+    assert mine.averaging_revision == 2
+    first = {"selector_revision": 1, "averaging_revision": 1}
+    assert dataclasses.replace(mine, selector="fedavg", seed=0, **first) == one.config
 
 
 def test_conditions_are_chosen_by_name_or_data_set():

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import lzma
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ from fedcohort.errors import StoreError
 from fedcohort.leaderboard.conditions import conditions_of_study
 from fedcohort.leaderboard.entries import BY_SEED, read_entry
 from fedcohort.leaderboard.published import FILE, Published, write_published
+from fedcohort.leaderboard.standings import MEASURES
 from fedcohort.simulation import RoundRecord, Store
 from fedcohort.simulation.merging import merge
 from fedcohort.simulation.scores import Target
@@ -63,6 +63,34 @@ def test_some_seeds_are_those_of_the_store(board, conditions, published):
     condition = conditions[1]
     entry = published.entries(condition, [2])["match"]
     same(entry, read_entry(board, condition.runs("match", [2]), "match", condition.target))
+
+
+def test_where_nobody_was_ever_chosen_participation_is_not_known(board, conditions, monkeypatch):
+    condition, records = conditions[0], board.records
+    monkeypatch.setattr(
+        board,
+        "records",
+        lambda key: [dataclasses.replace(r, cohort=(), gemd=None) for r in records(key)],
+    )
+    entry = read_entry(board, condition.runs("match"), "match", condition.target)
+    assert np.isnan(entry.participation_variation).all()
+    assert MEASURES["participation_variation"](entry) is None
+
+
+def test_test_scores_do_not_need_training_scores(board, conditions, tmp_path):
+    """The training score of the first seed alone is no number."""
+    condition = conditions[0]
+    configs, target = condition.runs("match"), Target(0.3, "test")
+    whole = read_entry(board, configs, "match", target)
+    with Store(tmp_path / "store") as store:
+        merge(store, board.folder)
+        store.db.execute("UPDATE rounds SET train_score = NULL WHERE run = ?", (configs[0].key,))
+        entry = read_entry(store, configs, "match", target)
+    np.testing.assert_array_equal(entry.evaluated_rounds, whole.evaluated_rounds)
+    np.testing.assert_array_equal(entry.test, whole.test)
+    assert np.isnan(entry.train[0]).all()
+    np.testing.assert_array_equal(entry.train[1:], whole.train[1:])
+    assert (entry.final("train"), entry.final("test")) == (None, whole.final("test"))
 
 
 @pytest.mark.parametrize("scores", [[-0.123456789, np.pi / 4], [-0.5, 0.75]])
@@ -190,22 +218,6 @@ def test_the_worst_decile_is_that_of_the_clients_scores(board, conditions, publi
     scores = sorted(s.score for s in board.final_scores(config.key, "client") if s.part == "train")
     (worst,) = published.entries(conditions[0], [1])["dp3s"].worst_decile
     assert worst == pytest.approx(np.mean(scores[:2]))
-
-
-def test_a_file_of_the_version_before_is_readable(published, conditions, tmp_path):
-    """Its targets were of the training score, and nothing was known of single clients."""
-    with np.load(published.path) as arrays:
-        kept = {n: values for n, values in arrays.items() if not n.endswith("/worst_decile")}
-    about = json.loads(kept["about"].tobytes())
-    for said in about:
-        del said["target_on"]
-    kept["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-    np.savez(tmp_path / "old.npz", **kept)
-    old = Published(tmp_path / "old.npz")
-    assert old.conditions == tuple(conditions)
-    entry = old.entries(conditions[0], [0, 2])["match"]
-    assert np.isnan(entry.worst_decile).tolist() == [True, True]
-    assert entry.target == Target(0.3, "train")
 
 
 def test_a_packed_store_publishes_what_the_store_does(board, conditions, tmp_path, capsys):

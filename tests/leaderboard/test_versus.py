@@ -86,6 +86,24 @@ def test_models_are_judged_by_the_test_part_where_there_is_one():
     )
 
 
+def test_a_seed_that_diverged_is_late_and_leaves_no_last_score():
+    scores = steps("mine", (4, 4, 4)).train.copy()
+    scores[2, 3:] = np.nan
+    dead = dataclasses.replace(steps("mine", (4, 4, 4), test=scores), train=scores)
+    assert dead.arrivals.tolist() == [4, 4, LAST + 1]
+    assert (dead.rounds_to_target, dead.arrival) == (None, LAST + 1)
+    assert (dead.interval.low, dead.interval.high) == (4, None)
+    assert (dead.held_out, dead.final("test"), dead.only([0, 1]).final("test")) == (
+        "test",
+        None,
+        0.9,
+    )
+    found = versus({"a": dead}, {"a": steps("rule", (8, 8, 8))})
+    assert (found.speed, found.seeds_won, found.seeds_lost) == (8 / (LAST + 1), 2, 1)
+    # Resamples without the seed arrive in half the rounds.
+    assert (found.low, found.high) == pytest.approx((8 / (LAST + 1), 2))
+
+
 def test_what_one_condition_does_not_know_is_not_known_of_all():
     unknown = steps("fedavg", (4, 4), worst_decile=np.full(2, np.nan))
     entries = {"a": {"fedavg": steps("fedavg", (4, 4))}, "b": {"fedavg": unknown}}

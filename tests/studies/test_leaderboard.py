@@ -9,7 +9,6 @@ from leaderboard import board_of, main
 from fedcohort.leaderboard.conditions import conditions_of
 from fedcohort.leaderboard.published import write_published
 from fedcohort.leaderboard.standings import needs_of, standing_rows, standings
-from fedcohort.selection import make_selector
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 from fedcohort.simulation.planning import enter_study
 from fedcohort.simulation.scores import Target
@@ -36,15 +35,10 @@ def board(tmp_path_factory):
         for selector, reached in REACHED.items():
             for condition, first in zip(CONDITIONS, reached, strict=True):
                 for seed in (0, 1):
-                    config = RunConfig(
-                        clients=4,
-                        cohort=2,
-                        rounds=LAST,
-                        selector=selector,
-                        selector_revision=make_selector(selector).revision,
-                        seed=seed,
-                        **condition,
+                    named = RunConfig(
+                        clients=4, cohort=2, rounds=LAST, selector=selector, seed=seed, **condition
                     )
+                    config = named.of_today()
                     configs.append(config)
                     facts = {"clients": 4, "device": "CPU", "train_evaluated_on": 10}
                     store.begin(config, facts, {})

@@ -71,16 +71,22 @@ def arena(
     >>> "match" in set(arena("match", ["digits-1"]).standings.selector)
     True
     """
-    from fedcohort.report.shown import shown_progress
+    from fedcohort.report.shown import shown_downloads, shown_progress
     from fedcohort.simulation import Store
     from fedcohort.simulation.devices import find_device
     from fedcohort.simulation.execution.runner import prepare_study, run_study
+    from fedcohort.simulation.materials import Materials
 
     asked = challenge(selector, conditions, seeds)
     if not asked.new:
         return ArenaResults.of(asked)
     kind = find_device(device).type
-    prepared = [prepare_study(s, device=device) for s in (asked.check(kind), asked.study(kind))]
+    with shown_downloads(progress) as heard:
+        materials = Materials(progress=heard)
+        prepared = [
+            prepare_study(study, device=device, materials=materials)
+            for study in (asked.check(kind), asked.study(kind))
+        ]
     with (
         tempfile.TemporaryDirectory(prefix="fedcohort-") as temporary,
         Store(out or temporary) as store,
@@ -88,7 +94,7 @@ def arena(
     ):
         for study in prepared:
             run_study(study, store, report=report)
-        return ArenaResults.of(asked, store, prepared[0].wanted, prepared[1].wanted)
+        return ArenaResults.of(asked, store, *(one.study.configs for one in prepared))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.leaderboard.conditions import BASELINE, Condition, choose
 from fedcohort.leaderboard.published import Published
+from fedcohort.parameters import listed
 from fedcohort.selection import Selector, make_selector
 from fedcohort.selection.registry import spec_of
 from fedcohort.simulation.study import Part, Study
@@ -91,6 +92,9 @@ def challenge(
     published : Published, optional
         The runs of the others; those that come with the package if not given.
     """
+    listed("conditions", conditions, '["digits-1"]')
+    if seeds is not None:
+        seeds = listed("seeds", seeds, "[0]")
     spec = selector if isinstance(selector, str) else spec_of(selector)
     made = make_selector(spec)
     known = published or Published()
@@ -99,7 +103,7 @@ def challenge(
     for seed in seeds or ():
         if seed not in common:
             raise InvalidParameterError(
-                f"There are no published runs with seed {seed} in {', '.join(conditions)}: choose"
+                f"There are no published runs with seed {seed!r} in {', '.join(conditions)}: choose"
                 f" among {', '.join(map(str, common))}."
             )
     label = format_spec(made.name, parse_spec(spec)[1])

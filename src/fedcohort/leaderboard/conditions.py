@@ -44,8 +44,7 @@ class Condition:
 
     def runs(self, selector: str, seeds: Iterable[int] | None = None) -> list[RunConfig]:
         """Return the runs of a selector in this condition; with all seeds if none are given."""
-        named = dataclasses.replace(self.config, selector=selector)
-        today = dataclasses.replace(named, selector_revision=named.make_selector().revision)
+        today = dataclasses.replace(self.config, selector=selector).of_today()
         seeds = self.seeds if seeds is None else seeds
         return [dataclasses.replace(today, seed=seed) for seed in seeds]
 
@@ -84,7 +83,9 @@ def conditions_of(
 
 def setting_of(config: RunConfig) -> RunConfig:
     """Return what the runs of all selectors and seeds in a condition share."""
-    return dataclasses.replace(config, selector=BASELINE, seed=0, selector_revision=1)
+    return dataclasses.replace(
+        config, selector=BASELINE, seed=0, selector_revision=1, averaging_revision=1
+    )
 
 
 def conditions_of_study(study: Study) -> list[Condition]:

@@ -44,13 +44,15 @@ class Entry:
     evaluated_rounds : int64 array, shape [T]
         From round 0, the first model, to the last round.
     train, test : float64 array, shape [S, T]
-        The score after those rounds; NaN where there is no test part.
+        The score after those rounds; NaN where there is none, as of a run that diverged, and
+        throughout where there is no test part.
     bytes : int64 array, shape [S, T]
         Sent both ways up to those rounds.
     time : float64 array, shape [S, T]
         Simulated time up to those rounds, in passes of a median client.
     gemd, participation_variation, selection_seconds : float64 array, shape [S]
-        Of each seed: mean over rounds, coefficient of variation over clients, mean over rounds.
+        Of each seed: mean over rounds, coefficient of variation over clients, mean over rounds;
+        NaN of the first two where nobody was ever chosen.
     worst_decile : float64 array, shape [S]
         The final model's mean score over the tenth of the clients that it serves worst: over the
         test clients where there are such, else over the clients that train. NaN if not known.
@@ -90,7 +92,7 @@ class Entry:
     @property
     def held_out(self) -> Part:
         """What models are best judged by: the test part, where there is one."""
-        return "train" if np.isnan(self.test).any() else "test"
+        return "train" if np.isnan(self.test).all() else "test"
 
     @functools.cached_property
     def rounds_to_target(self) -> int | None:
@@ -137,12 +139,12 @@ class Entry:
         return int(np.searchsorted(self.evaluated_rounds, self.rounds_to_target))
 
     def final(self, part: Part) -> float | None:
-        """Return the last score on ``train`` or ``test``, mean over seeds."""
+        """Return the last score on ``train`` or ``test``, mean over seeds; None if one has none."""
         last = float(getattr(self, part)[:, -1].mean())
         return None if np.isnan(last) else last
 
     def peak(self, part: Part) -> float | None:
-        """Return the highest point of the mean curve of ``train`` or ``test``."""
+        """Return the highest point of the mean curve of ``train`` or ``test``, if all is known."""
         highest = float(getattr(self, part).mean(axis=0).max())
         return None if np.isnan(highest) else highest
 
@@ -188,7 +190,7 @@ def read_entry(store: Store, configs: Sequence[RunConfig], label: str, target: T
             )
     facts = store.facts(ordered[0].key)
     runs = [store.records(config.key) for config in ordered]
-    evaluated = [record.round for record in runs[0] if record.train_score is not None]
+    evaluated = [r.round for r in runs[0] if ordered[0].evaluates(r.round)]
     columns = [_columns(run, evaluated, facts["clients"]) for run in runs]
     for config, column in zip(ordered, columns, strict=True):
         column["worst_decile"] = _worst_decile(store, config)
@@ -209,16 +211,17 @@ def _columns(
     places = [at[number] for number in evaluated]
     trained = [record for record in run if record.round > 0]
     chosen = [client for record in trained for client in set(record.cohort)]
-    tests = [run[place].test_score for place in places]
     mixtures = [record.gemd for record in trained if record.gemd is not None]
     return {
         "train": np.array([run[place].train_score for place in places], dtype=np.float64),
-        "test": np.array([np.nan if t is None else t for t in tests], dtype=np.float64),
+        "test": np.array([run[place].test_score for place in places], dtype=np.float64),
         "bytes": np.cumsum([r.bytes_down + r.bytes_up for r in run], dtype=np.int64)[places],
         "time": np.cumsum([record.elapsed for record in run], dtype=np.float64)[places],
         "gemd": float(np.mean(mixtures)) if mixtures else np.nan,
-        "participation_variation": metrics.participation_variation(
-            np.bincount(np.array(chosen, dtype=np.int64), minlength=clients)
+        "participation_variation": (
+            metrics.participation_variation(np.bincount(chosen, minlength=clients))
+            if chosen
+            else np.nan
         ),
         "selection_seconds": float(np.mean([record.selection_seconds for record in trained])),
     }

@@ -92,13 +92,7 @@ class Published:
         kept = [condition.seeds.index(seed) for seed in seeds]
         with np.load(self.path, allow_pickle=False) as arrays:
             rounds = arrays[f"{condition.name}/evaluated_rounds"]
-            # Files of version 0.2 do not say how the clients are served.
-            unknown = np.full((len(condition.selectors), len(condition.seeds)), np.nan)
-            paths = {name: f"{condition.name}/{name}" for name in BY_SEED}
-            fields = {
-                name: _unpacked(arrays, path) if path in arrays else unknown
-                for name, path in paths.items()
-            }
+            fields = {name: _unpacked(arrays, f"{condition.name}/{name}") for name in BY_SEED}
         return {
             selector: Entry(
                 selector=selector,
@@ -145,8 +139,7 @@ def _condition(said: dict[str, Any]) -> Condition:
         said["name"],
         said["title"],
         RunConfig(selector=BASELINE, **said["config"]),
-        # Files of version 0.2 have training scores alone.
-        Target(said["target"], said.get("target_on", "train")),
+        Target(said["target"], said["target_on"]),
         tuple(said["seeds"]),
         tuple(said["selectors"]),
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedcohort.leaderboard.entries import Entry, IntArray, compare_entries
 from fedcohort.leaderboard.standings import geometric_mean, speed_against
-from fedcohort.metrics.convergence import first_reached
+from fedcohort.metrics.convergence import first_reached, weighted_sums
 from fedcohort.randomness import generator
 from fedcohort.report.comparison import Comparison
 
@@ -86,6 +86,7 @@ def _interval(pairs: list[tuple[Entry, Entry]]) -> tuple[float | None, float | N
 def _arrivals(entry: Entry, counts: IntArray) -> IntArray:
     """Return the rounds to the target of resampled mean curves, shape [resamples]."""
     late = np.append(entry.evaluated_rounds, entry.rounds + 1)
-    first = first_reached(counts @ entry.curve / len(entry.seeds), entry.target.score)
+    means = weighted_sums(counts, entry.curve) / len(entry.seeds)
+    first = first_reached(means, entry.target.score)
     found: IntArray = np.maximum(late[first], 1)
     return found
