@@ -42,7 +42,8 @@ print(ask(skew="1"))
 #
 # ## When it says no
 #
-# Clients that hold random samples have nothing to select for, and a federation of which nearly half trains in every round has little.
+# Clients that hold random samples have nothing to select for, and milder skews little. The larger the share that trains in every round,
+# the less there is to gain.
 
 # %%
 for title, advice in {
@@ -94,12 +95,12 @@ assert found["1"] > 1.2
 assert found["1"] > found["0.5"]
 
 # %% [markdown]
-# One federation says little: even ten seeds leave the gain at ξ = 1 between 1.2 and 1.6. What came true over all conditions of the
+# One federation says little: even ten seeds leave the gain at ξ = 1 between 1.4 and 2.0. What came true over all conditions of the
 # leaderboard is on [the page about advise](../advise.md).
 #
 # ## What it cannot know
 #
 # Profiles alone say *that* clients differ, not *in what*. Labels that differ bend the gradients apart, and selection mends that; another
 # handwriting or another camera may move profiles as far and matter little. Agreements tell the one from the other. On Flower and NVFlare
-# clients send none: there the advice from profiles alone stands as one line in the server's log, and where you do not know in what
-# clients differ, let a short run decide, as above.
+# PyTorch clients send theirs, unless their profiles are private, and the advice is one line in the server's log. Where one client's is missing it
+# is the advice from profiles alone: there, where you do not know in what clients differ, let a short run decide, as above.

@@ -40,7 +40,7 @@ class MySelector(Selector):
 
 
 # %% [markdown]
-# `needs` is a promise to clients: nothing else is ever asked of them. `asks_newcomers` lets everybody tell a loss once, before
+# `needs` is a promise to clients: the selector is told nothing else of them. `asks_newcomers` lets everybody tell a loss once, before
 # the first choice.
 #
 # ## By hand
