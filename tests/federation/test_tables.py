@@ -1,4 +1,4 @@
-"""Data that people bring in tables: folders of arrays, Parquet, Hugging Face."""
+"""Data that people bring in tables: folders of arrays, Parquet, CSV, Hugging Face."""
 
 import io
 import json
@@ -66,6 +66,17 @@ def parquet(path, **columns):
     return str(path)
 
 
+def csv_file(path, columns):
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return str(path)
+
+
+def csv_text(path, text, encoding="utf-8"):
+    path.write_text(text, encoding)
+    return str(path)
+
+
 def test_parquet_with_a_column_for_each_role(tmp_path):
     path = parquet(
         tmp_path / "a.parquet", x=X.tolist(), label=["u", "v", "u", "w"], user_id=[4, 2, 4, 9]
@@ -127,6 +138,12 @@ def hugging_face_splits(path, first, later):
     return load_dataset(str(path)), "x_test"
 
 
+def csv_folder(path, first, later):
+    csv_file(path / "train.csv", first)
+    csv_file(path / "test.csv", later)
+    return load_dataset(str(path)), "x_test"
+
+
 def partitions(_path, first, later):
     return Dataset.from_partitions([first, later]), "x_train"
 
@@ -135,7 +152,7 @@ def a_test_table(_path, first, later):
     return Dataset.from_partitions([first], test=later), "x_test"
 
 
-TABLES = [parquet_folder, hugging_face_splits, partitions, a_test_table]
+TABLES = [parquet_folder, csv_folder, hugging_face_splits, partitions, a_test_table]
 
 
 @pytest.mark.parametrize("load", [*TABLES, parquet_parts])
@@ -162,6 +179,70 @@ def test_row_numbers_of_pandas_are_no_column(tmp_path):
     data = load_dataset(str(tmp_path))
     assert data.x_train.tolist() == rows[["age", "income"]].to_numpy().tolist()
     assert data.x_test.tolist() == [[1.5, 150]]
+
+
+def test_a_csv_file_is_a_table(tmp_path):
+    lines = ("age,label,user_id,note\n", '1,well,"a, b",0.5\n', '2,"NA",c,1e-3\n', "3,well,c,7\n")
+    path = csv_text(tmp_path / "a.csv", "".join(lines), "utf-8-sig")
+    data = load_dataset(path)
+    assert (data.inputs, data.task) == ("table", "classification")
+    assert np.array_equal(data.x_train, np.array([[1, 0.5], [2, 1e-3], [3, 7]], np.float32))
+    assert data.class_names == ("NA", "well")
+    assert data.client_names == ("a, b", "c")
+    assert has_own_clients(path)
+
+
+def test_a_number_far_down_decides_what_a_column_of_csv_is(tmp_path):
+    rows = [f"{n},0\n" for n in range(300_000)]
+    path = csv_text(tmp_path / "a.csv", "age,y\n" + "".join(rows) + "0.5,1\n")
+    data = load_dataset(path)
+    assert data.x_train[[0, 299_999, 300_000], 0].tolist() == [0, 299_999, 0.5]
+    assert data.y_train.sum() == 1
+
+
+def test_parts_of_csv_may_differ_in_how_numbers_are_written(tmp_path):
+    csv_text(tmp_path / "a.csv", "age,label\n1,0\n")
+    csv_text(tmp_path / "b.csv", "label,age\n1,0.5\n")
+    assert load_dataset(str(tmp_path)).x_train.tolist() == [[1], [0.5]]
+
+
+def test_row_numbers_that_pandas_writes_into_csv_are_no_column(tmp_path):
+    pd = pytest.importorskip("pandas")
+    for _ in range(2):
+        pd.DataFrame(TRAIN, index=[7, 2]).to_csv(tmp_path / "a.csv")
+        assert load_dataset(str(tmp_path / "a.csv")).x_train.tolist() == [[1, 100], [2, 200]]
+        pd.read_csv(tmp_path / "a.csv").to_csv(tmp_path / "a.csv")
+    assert load_dataset(str(tmp_path / "a.csv")).x_train.tolist() == [[1, 100], [2, 200]]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "sentence"),
+    [
+        ("age,label\n1,a\n,b\n", "utf-8", "age is empty in row 1"),
+        ("age,label\n1,a\n2,NA\n", "utf-8", "label is empty in row 1"),
+        ("age,city,label\n1,Rome,a\n", "utf-8", "the column city does not hold one number per row"),
+        ("day,label\n2020-01-01,a\n", "utf-8", "the column day does not hold one number per row"),
+        ("age,age,label\n1,2,a\n", "utf-8", "has several columns age: give each its own name"),
+        ("age,label,y\n1,1,a\n", "utf-8", "has the columns y and label, of which one alone"),
+        (
+            "age,y,user_id,client\n1,1,2,3\n",
+            "utf-8",
+            "has the columns client and user_id, of which",
+        ),
+        ("age;label\n1;1\n", "utf-8", "has no column for the targets, only age;label"),
+        ("5.1,3.5,0\n4.9,3.0,1\n", "utf-8", "has no column for the targets, only 5.1, 3.5, 0"),
+        ("age,label\n1,Köln\n", "latin-1", r"no CSV \(its text is not UTF-8\): save it again"),
+        ("age,label\n1,1\n2,2,2\n", "utf-8", "no CSV .*Expected 2 columns, got 3"),
+        ("age,label\n", "utf-8", "a.csv"),
+        ("", "utf-8", r"no CSV \(Empty CSV file\)"),
+    ],
+)
+def test_csv_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, text, encoding, sentence):
+    path = csv_text(tmp_path / "a.csv", text, encoding)
+    with pytest.raises(InvalidInputError, match=sentence) as caught:
+        load_dataset(path)
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_nested_lists_are_images(tmp_path):
@@ -196,7 +277,7 @@ def test_what_is_no_parquet_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_text("x,y\n")
     with pytest.raises(CorruptFileError, match="truncated, damaged or no Parquet"):
         load_dataset(str(tmp_path / "a.parquet"))
-    with pytest.raises(InvalidInputError, match="There is no Parquet file"):
+    with pytest.raises(InvalidInputError, match="There is no file for training"):
         load_dataset(str(tmp_path / "nobody.parquet"))
     assert not has_own_clients(str(tmp_path / "a.parquet"))
 

@@ -12,7 +12,6 @@ from fedcohort.federation.datasets import (
 from fedcohort.federation.federation import Federation, build_federation
 from fedcohort.federation.huggingface import from_partitions, load_huggingface
 from fedcohort.federation.npz import load_npz
-from fedcohort.federation.parquet import load_parquet
 from fedcohort.federation.partitions import (
     Partition,
     PartitionSpec,
@@ -24,6 +23,7 @@ from fedcohort.federation.partitions import (
     partition_shards,
 )
 from fedcohort.federation.sources import Source, user_cache
+from fedcohort.federation.table_files import load_table
 from fedcohort.federation.transfer import Progress
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "load_dataset",
     "load_huggingface",
     "load_npz",
-    "load_parquet",
+    "load_table",
     "lognormal_sizes",
     "parse_skew",
     "partition_by_skew",

@@ -15,9 +15,9 @@ from fedcohort.federation.download import ensure
 from fedcohort.federation.huggingface import is_saved_to_disk, load_huggingface, saved_columns
 from fedcohort.federation.idx import FASHION_MNIST, MNIST, load_idx
 from fedcohort.federation.npz import load_npz, npz_names
-from fedcohort.federation.parquet import load_parquet, parquet_columns
 from fedcohort.federation.shakespeare import SHAKESPEARE, load_shakespeare
 from fedcohort.federation.sources import Source
+from fedcohort.federation.table_files import FORMATS, has_tables, load_table, table_columns
 from fedcohort.federation.tables import CLIENT_COLUMNS
 from fedcohort.federation.transfer import Progress
 
@@ -64,9 +64,9 @@ def load_dataset(
     Parameters
     ----------
     spec : str
-        A name in `DATASETS`, or a path: a ``.npz`` file (`load_npz`), a ``.parquet`` file or a
-        folder of them (`load_parquet`), a folder of ``.npy`` files (`load_array_folder`), or what
-        ``save_to_disk`` of Hugging Face's `datasets` wrote (`load_huggingface`).
+        A name in `DATASETS`, or a path: a ``.npz`` file (`load_npz`), a ``.parquet`` or ``.csv``
+        file or a folder of them (`load_table`), a folder of ``.npy`` files (`load_array_folder`),
+        or what ``save_to_disk`` of Hugging Face's `datasets` wrote (`load_huggingface`).
     task : str, optional
         What is learned, one of `TASKS`; told from the targets if not given. A data set that comes
         with fedcohort has one task alone.
@@ -95,20 +95,21 @@ def load_dataset(
         return check_task(dataset, task)
     if spec.lower().endswith(".npz"):
         return load_npz(spec, task)
-    if spec.lower().endswith(".parquet"):
-        return load_parquet(spec, task)
+    if spec.lower().endswith(tuple(FORMATS)):
+        return load_table(spec, task)
     folder = Path(spec)
     if not folder.is_dir():
-        raise UnknownNameError("data set", spec, (*DATASETS, "FILE.npz", "FILE.parquet", "FOLDER"))
+        files = (f"FILE{suffix}" for suffix in (".npz", *FORMATS))
+        raise UnknownNameError("data set", spec, (*DATASETS, *files, "FOLDER"))
     if is_saved_to_disk(folder):
         return load_huggingface(folder, task)
     if (folder / "x.npy").is_file():
         return load_array_folder(folder, task)
-    if any(folder.glob("*.parquet")):
-        return load_parquet(folder, task)
+    if has_tables(folder):
+        return load_table(folder, task)
     raise InvalidInputError(
-        f"The folder {spec} holds neither x.npy, nor .parquet files, nor a data set that "
-        "save_to_disk wrote: put one of them there."
+        f"The folder {spec} holds neither x.npy, nor {' or '.join(FORMATS)} files to train on, nor "
+        "a data set that save_to_disk wrote: put one of them there."
     )
 
 
@@ -145,7 +146,7 @@ def has_own_clients(spec: str) -> bool:
     path = Path(spec)
     if (path / "x.npy").is_file():
         return (path / "client.npy").is_file()
-    columns = saved_columns(path) if is_saved_to_disk(path) else parquet_columns(path)
+    columns = saved_columns(path) if is_saved_to_disk(path) else table_columns(path)
     return any(name in columns for name in CLIENT_COLUMNS)
 
 

@@ -12,7 +12,7 @@ from fedcohort.errors import CorruptFileError, InvalidInputError
 from fedcohort.federation.arrays import dataset_from_arrays
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
-from fedcohort.federation.parquet import import_parquet, table_arrays
+from fedcohort.federation.table_files import import_parquet, table_arrays
 from fedcohort.federation.tables import CLIENT_COLUMNS, arrays_of, class_names_of
 
 

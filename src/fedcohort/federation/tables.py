@@ -1,4 +1,4 @@
-"""From the columns of a table to arrays: one set of rules for Parquet, Arrow and Hugging Face.
+"""From the columns of a table to arrays: one set of rules for Parquet, CSV, Arrow, Hugging Face.
 
 - targets: the column ``y``, ``label``, ``labels`` or ``target``;
 - clients: ``client``, ``client_id`` or ``user_id``; without one a skew divides the samples;
@@ -7,13 +7,16 @@
   column but pandas' row numbers is a column of a table, in the order of the first file, and must
   hold numbers.
 
-Of each group the first that is there is taken. Where Hugging Face's description says what the
-classes are called, they keep their names and order. The targets' task is told from their type as
-`fedcohort.federation.arrays` says.
+Of each group the first that is there is taken; where the other columns make a sample, a second one
+is refused, since it would tell the model what it is to learn. Where Hugging Face's description says
+what the classes are called, they keep their names and order. The targets' task is told from their
+type as `fedcohort.federation.arrays` says.
 """
 
 import io
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +29,8 @@ from fedcohort.errors import InvalidInputError, MissingPackageError
 TARGET_COLUMNS = ("y", "label", "labels", "target")
 CLIENT_COLUMNS = ("client", "client_id", "user_id")
 SAMPLE_COLUMNS = ("x", "image", "img", "features")
-# What pandas calls the row numbers of a table that it writes.
-_ROW_NUMBERS = "__index_level_"
+# What pandas calls the row numbers of a table that it writes, and of one that it has read again.
+_ROW_NUMBERS = re.compile(r"|__index_level_\d+__|Unnamed: 0")
 
 
 def arrays_of(
@@ -43,6 +46,7 @@ def arrays_of(
     table of test samples is ``"_test"``. Where this is not the only table, `first` has the columns
     of the first one: what makes a sample there does here too, in the same order.
     """
+    check_names(path, columns)
     target = _first(TARGET_COLUMNS, columns)
     client = _first(CLIENT_COLUMNS, columns)
     if target is None:
@@ -66,6 +70,12 @@ def arrays_of(
     parts = [as_array(path, name, column(name)) for name in names]
     if names[0] in SAMPLE_COLUMNS:
         return arrays | {f"x{suffix}": parts[0]}
+    for role, taken in ((TARGET_COLUMNS, target), (CLIENT_COLUMNS, client)):
+        if (other := _first(role, names)) is not None:
+            raise InvalidInputError(
+                f"{path} has the columns {taken} and {other}, of which one alone can be meant: "
+                "rename or leave out the other."
+            )
     for name, values in zip(names, parts, strict=True):
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise InvalidInputError(
@@ -74,6 +84,12 @@ def arrays_of(
             )
     arrays[f"x{suffix}"] = np.stack(parts, axis=1).astype(np.float32)
     return arrays
+
+
+def check_names(path: str | Path, columns: Sequence[str]) -> None:
+    """Refuse a table in which a name does not say which column is meant."""
+    if twice := [name for name, count in Counter(columns).items() if count > 1]:
+        raise InvalidInputError(f"{path} has several columns {twice[0]}: give each its own name.")
 
 
 def as_array(path: str | Path, name: str, values: Any) -> npt.NDArray[Any]:
@@ -113,7 +129,7 @@ def _sample_columns(columns: Sequence[str]) -> list[str]:
     if (sample := _first(SAMPLE_COLUMNS, columns)) is not None:
         return [sample]
     roles = (_first(TARGET_COLUMNS, columns), _first(CLIENT_COLUMNS, columns))
-    return [name for name in columns if name not in roles and not name.startswith(_ROW_NUMBERS)]
+    return [n for n in columns if n not in roles and not _ROW_NUMBERS.fullmatch(n)]
 
 
 def _from_rows(path: str | Path, name: str, rows: list[Any]) -> npt.NDArray[Any]:
