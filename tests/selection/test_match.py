@@ -269,6 +269,37 @@ def test_clients_that_come_back_do_not_fill_the_cohorts(evenness):
     assert np.mean([gemd(counts, ids) for ids in cohorts]) < 0.3
 
 
+@pytest.mark.parametrize("evenness", ["samples", "clients"])
+@pytest.mark.parametrize("fail", ["rounds", "clients"])
+def test_clients_that_come_back_are_not_passed_over_where_others_failed(evenness, fail):
+    selector = make_selector("match", evenness=evenness)
+    selector.fit(np.random.default_rng(0).normal(size=(40, 16)))
+    rng, back, chosen = np.random.default_rng(0), 0, 0
+    for round_ in range(600):
+        # Half of the clients are away in every second block of 50 rounds.
+        everyone = round_ % 100 < 50
+        cohort = selector.select(5, None if everyone else np.arange(20), rng=rng)
+        trained = rng.random(5 if fail == "clients" else 1) < 0.5
+        selector.observe(Outcome(cohort.ids, np.broadcast_to(trained, 5)))
+        if everyone:
+            back, chosen = back + (cohort.ids >= 20).sum(), chosen + 5
+    # Four standard deviations of drawing at random. If failed rounds counted for those who are away
+    # it would be a tenth.
+    assert abs(back / chosen - 0.5) < 4 * 0.5 / np.sqrt(chosen)
+
+
+def test_in_strict_turns_newcomers_are_owed_nothing_for_those_who_are_away():
+    profiles = np.random.default_rng(0).normal(size=(11, 6))
+    selector = make_selector("match", evenness="strict").fit(profiles[:10])
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        selector.select(2, np.arange(9), rng=rng)
+    selector.join([10], profiles[10:])
+    there = np.delete(np.arange(11), 9)
+    chosen = [selector.select(2, there, rng=rng).ids for _ in range(30)]
+    assert np.sum(np.array(chosen) == 10) in (5, 6, 7)
+
+
 def test_in_strict_turns_newcomers_are_as_far_as_the_last():
     profiles, sizes, _ = _unequal_clients()
     selector = make_selector("match", evenness="strict").fit(profiles[:50], sizes=sizes[:50])

@@ -46,8 +46,9 @@ _BOUNDS_MET = 50
 _LARGEST_WEIGHT = 2.0
 
 _PROJECTED = "projected"
-# What each client has had, and what of that in its last cohort: weights or rounds.
-_HAD, _LAST = "had", "last"
+# What each client has had, weights or rounds; what of that in its last cohort, and, of those who
+# were away when the last cohort was chosen, what they were credited with instead.
+_HAD, _LAST, _CREDIT = "had", "last", "credit"
 
 
 @register("match")
@@ -121,7 +122,7 @@ class Match(ProfileSelector):
         given = k * shares if self.evenness == "samples" else np.ones(k)
         self._roster.put(_LAST, chosen, given)
         self._roster.put(_HAD, chosen, self._roster[_HAD][chosen] + given)
-        if self.evenness != "strict" and len(rows) < len(self._roster):
+        if self.evenness != "strict":
             self._keep_level(k, rows)
         return self._cohort(chosen, None if self.weights == "size" else shares)
 
@@ -140,15 +141,20 @@ class Match(ProfileSelector):
         return rows[level]
 
     def _keep_level(self, k: int, rows: Rows) -> None:
-        """Let those who are away have what those in `rows` have on average in this round.
+        """Credit those who are away with what those in `rows` have on average in this round.
 
         So they neither hold the others back nor, once they are there again, fill whole cohorts.
         """
+        self._roster.drop(_CREDIT)
+        if len(rows) == len(self._roster):
+            return
+        self._roster.define(_CREDIT, 0.0)
         there = np.zeros(len(self._roster), bool)
         there[rows] = True
         away = np.flatnonzero(~there)
-        had = k * self._claims(away) / self._claims(rows).sum()
-        self._roster.put(_HAD, away, self._roster[_HAD][away] + had)
+        credit = k * self._claims(away) / self._claims(rows).sum()
+        self._roster.put(_CREDIT, away, credit)
+        self._roster.put(_HAD, away, self._roster[_HAD][away] + credit)
 
     def observe(self, outcome: Outcome) -> None:
         """Take back what clients had that did not train; in weights, the others share it."""
@@ -162,6 +168,13 @@ class Match(ProfileSelector):
             kept *= given.sum() / kept.sum()
         self._roster.put(_HAD, rows, np.maximum(self._roster[_HAD][rows] + kept - given, 0.0))
         self._roster.put(_LAST, rows, kept)
+        if _CREDIT in self._roster and given.any():
+            # Whoever was away has had no more than those who were there.
+            away = np.flatnonzero(self._roster[_CREDIT])
+            credit = self._roster[_CREDIT][away]
+            due = credit * (kept.sum() / given.sum())
+            self._roster.put(_HAD, away, self._roster[_HAD][away] + due - credit)
+            self._roster.put(_CREDIT, away, due)
 
     def describe(self) -> dict[str, Any]:
         """Say how many directions of the profiles are compared."""
@@ -209,9 +222,10 @@ class Match(ProfileSelector):
         if _HAD in self._roster and len(before):
             # Newcomers are owed nothing for the rounds before they came.
             had = self._roster[_HAD][before]
-            rate = (
-                had.min() if self.evenness == "strict" else had.sum() / self._claims(before).sum()
-            )
+            rate = had.sum() / self._claims(before).sum()
+            if self.evenness == "strict":
+                # Not those who were away for many turns.
+                rate = np.quantile(had, 0.5, method="lower")
             self._roster.put(_HAD, rows, rate * self._claims(rows))
 
     def _told(self, need: Need, rows: Rows) -> None:
