@@ -144,6 +144,13 @@ def test_own_names_come_first() -> None:
     assert introduce(app, context(partition_id=3)).name == "node 5"
 
 
+def test_names_may_be_numbers_and_none_is_no_name() -> None:
+    for name, known in ((7, "7"), (None, "")):
+        app = ClientApp()
+        answer_queries(app, size=lambda _: 7, client_id=lambda _, name=name: name)
+        assert introduce(app, context(partition_id=3)).name == known
+
+
 # -- PyTorch ------------------------------------------------------------------------------------
 
 

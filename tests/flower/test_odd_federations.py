@@ -53,6 +53,50 @@ def test_models_that_count_batches_train_in_every_round(
     assert result.arrays["w"].numpy().tolist() == [5.0, 5.0, 5.0]
 
 
+def test_running_statistics_are_no_part_of_an_update(federation: Federation) -> None:
+    for client in range(4):
+        federation.add(client, train=one_more)
+    first = {"norm.running_mean": np.zeros(3, np.float32), "norm.running_var": np.ones(3)}
+    strategy = CohortStrategy(FedAvg(**PLAIN), "clustered", cohort=4, min_clients=4)
+    strategy.start(federation.grid, record(NORMED | first), num_rounds=1)
+    assert strategy._selector.state()["client.update"].shape == (4, 5)
+
+
+@pytest.mark.parametrize("selector", ["clustered", "divfl"])
+def test_updates_of_a_model_of_whole_numbers_are_refused(
+    federation: Federation, selector: str
+) -> None:
+    for client in range(4):
+        federation.add(client, train=one_more)
+    strategy = CohortStrategy(FedAvg(**PLAIN), selector, cohort=2, min_clients=4)
+    with pytest.raises(InvalidInputError, match="has no array of floats to learn"):
+        strategy.start(federation.grid, record({"w": np.arange(3)}), num_rounds=1)
+
+
+def test_no_timeout_is_no_limit(federation: Federation) -> None:
+    for client in range(4):
+        federation.add(client, delay=lambda _: 5000.0)
+    strategy = CohortStrategy(FedAvg(**PLAIN), "fedavg", cohort=4, min_clients=4)
+    strategy.start(federation.grid, model(), num_rounds=1, timeout=None)
+    assert len(strategy.history[0].trained) == 4
+
+
+def test_evaluations_are_averaged_in_one_order_whoever_answers_first(
+    federation: Federation,
+) -> None:
+    heard: list[int] = []
+
+    class Heard(FedAvg):
+        def aggregate_evaluate(self, server_round: int, replies: Any) -> MetricRecord | None:
+            heard.extend(reply.metadata.src_node_id for reply in replies)
+            return super().aggregate_evaluate(server_round, replies)
+
+    nodes = [federation.add(c, delay=lambda _, c=c: 9.0 - c % 4) for c in range(8)]
+    strategy = CohortStrategy(Heard(), "fedavg", cohort=8, min_clients=8, identify=True)
+    strategy.start(federation.grid, model(), num_rounds=1)
+    assert heard == nodes
+
+
 @pytest.mark.parametrize("selector", ["match", "dp3s"])
 def test_models_that_are_bytes_and_grow_are_resumed(
     federation: Federation, tmp_path: pathlib.Path, selector: str

@@ -11,10 +11,13 @@ from fake_workflow import CohortFake, CohortFakeScaffold, Site, moved
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AlgorithmConstants
 
+from fedcohort import Cohort, FedAvg
 from fedcohort.adapters.checkpoint import Checkpoint
+from fedcohort.adapters.introductions import Limits
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.nvflare import LOSS_TASK
-from fedcohort.nvflare.messages import like
+from fedcohort.nvflare.messages import like, read_change
+from fedcohort.selection.registry import register
 
 # A layer with BatchNorm, which counts batches, a mask, a scalar, and a layer behind them.
 NORMED = {
@@ -316,6 +319,29 @@ def test_own_weights_count_where_all_sizes_are_equal(tmp_path: pathlib.Path, sel
     trained = [int(name[-1]) for name in run.history[0].trained]
     assert 0 in trained
     assert run.model.params["w"][0] == pytest.approx(np.mean(trained))
+
+
+@register("a-tenth")
+class ATenth(FedAvg):
+    """Chooses the first clients, whose very first has a tenth of the weight."""
+
+    def _choose(self, k: int, rows: Any, rng: np.random.Generator) -> Cohort:  # noqa: ARG002
+        return self._cohort(rows[:k], [0.1] + [0.9 / (k - 1)] * (k - 1))
+
+
+def test_own_weights_count_of_a_rule_that_is_told_nothing(tmp_path: pathlib.Path) -> None:
+    there = sites()
+    for i, site in enumerate(there.values()):
+        site.train = lambda p, _, i=i: moved(p, float(i == 0), NUM_STEPS_CURRENT_ROUND=10)
+    run = job(tmp_path, there, selector="a-tenth", num_rounds=1)
+    run.run()
+    assert run.model.params["w"][0] == pytest.approx(0.1)
+
+
+def test_running_statistics_are_no_part_of_an_update() -> None:
+    sent = {"w": np.ones(3, np.float32), "norm.running_var": np.ones(3, np.float32)}
+    reply = FLModel(params_type=ParamsType.FULL, params={n: v + 1 for n, v in sent.items()})
+    assert read_change(reply, sent, Limits(), changes=True).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("selector", ["hics", "match:guard=updates"])

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,25 +14,41 @@ from fedcohort.selection.output_bias import OutputBiasSelector
 _LOSS_KEYS = {"training": ("train_loss", "loss"), "received": ("received_loss",), None: ()}
 _LOSSES = {"training": "training loss", "received": "loss of the model they received"}
 
+# What normalisation layers measure, as PyTorch calls it.
+_STATISTICS = ("running_mean", "running_var")
+
 
 def loss_keys_of(selector: Selector) -> tuple[str, ...]:
     """Return the metrics of train replies that may hold the loss a selector hears."""
     return _LOSS_KEYS[selector.reported_loss]
 
 
-def fit_outputs(selector: Selector, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Tell a rule that reads the output layer's bias how long it is, or refuse the model.
+def is_learned(name: str) -> bool:
+    """Tell of an array of floats whether it is learned: running statistics, by name, are not."""
+    return name.rpartition(".")[2] not in _STATISTICS
 
-    `shapes` are those of the model's arrays of floats, in order.
+
+def fit_updates(selector: Selector, floats: Mapping[str, tuple[int, ...]]) -> None:
+    """Tell a rule that reads updates what they end with, or refuse a model that has none for it.
+
+    `floats` are the shapes of the model's arrays of floats, by name and in order.
     """
     rule = selector.innermost
-    if not isinstance(rule, OutputBiasSelector) or Need.UPDATE not in rule.needs or rule.outputs:
+    if Need.UPDATE not in rule.needs:
         return
-    if not shapes or len(shapes[-1]) != 1:
+    shapes = [shape for name, shape in floats.items() if is_learned(name)]
+    if not shapes:
+        raise InvalidInputError(
+            f"Selector {selector.name!r} needs what training changes, and this model has no array"
+            " of floats to learn: take a selector that needs no updates."
+        )
+    if not isinstance(rule, OutputBiasSelector) or rule.outputs:
+        return
+    if len(shapes[-1]) != 1:
         raise InvalidInputError(
             f"Selector {selector.name!r} reads the output layer's bias, with which a model must"
-            f" end, and the last array of this one has shape {list(shapes[-1]) if shapes else []}:"
-            " take another selector, or say outputs=N if the last N numbers are that bias."
+            f" end, and the last array of this one has shape {list(shapes[-1])}: take another"
+            " selector, or say outputs=N if the last N numbers are that bias."
         )
     (rule.outputs,) = shapes[-1]
 

@@ -88,6 +88,11 @@ class CohortRound:
         """Return a client's share of the average, of all its places together."""
         return float(self.cohort.weights[self.cohort.ids == client].sum())
 
+    @property
+    def by_size(self) -> bool:
+        """Whether every client weighs in proportion to its size."""
+        return self.cohort.sized and len(np.unique(self.cohort.ids)) == len(self.cohort)
+
     def can_average(self, used: Collection[int], least: int) -> bool:
         """Tell whether these clients, at least so many, make a model; if not, say why."""
         if len(used) < least:

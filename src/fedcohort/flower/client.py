@@ -84,13 +84,13 @@ def answer_queries(
     """
     check_protection(clip, sigma)
     noised = promise or (f"noise of {sigma:g} on norms up to {clip:g}" if sigma and clip else "")
-    named = client_id or stable_id
+    named = _in_words(client_id or stable_id)
 
     def own_profile(message: Message, context: Context) -> NDArray[np.float32]:
         assert profile is not None
         model = _model(message)
         draw = lambda: protected(profile(model, context), clip=clip, sigma=sigma)  # noqa: E731
-        return _once(context, str(named(context)), model, noised, draw, most_answers)
+        return _once(context, named(context), model, noised, draw, most_answers)
 
     def introduce(message: Message, context: Context) -> Message:
         wants, vectors, agreed = wanted(message), {}, None
@@ -99,12 +99,22 @@ def answer_queries(
             agreed = agreement(_model(message), context) if agreement else None
         if label_counts is not None and Need.LABEL_COUNTS in wants:
             vectors[Need.LABEL_COUNTS] = np.asarray(label_counts(context), np.float32)
-        said = str(named(context)), size(context), vectors, tags_of(context), agreed
+        said = named(context), size(context), vectors, tags_of(context), agreed
         return Message(introduction_content(*said), reply_to=message)
 
     _register(app, PROFILE_ACTION, introduce)
     if loss is not None:
         _answer_losses(app, loss, named)
+
+
+def _in_words(client_id: Callable[[Context], object]) -> Callable[[Context], str]:
+    """Let names be numbers too; None is no name, and not that of everybody who has none."""
+
+    def named(context: Context) -> str:
+        name = client_id(context)
+        return "" if name is None else str(name)
+
+    return named
 
 
 def _answer_losses(
@@ -117,7 +127,7 @@ def _answer_losses(
         content = RecordDict(
             {
                 METRICS: MetricRecord({Need.LOSS.value: value}),
-                CONFIG: ConfigRecord({CLIENT_ID: str(named(context))}),
+                CONFIG: ConfigRecord({CLIENT_ID: named(context)}),
             }
         )
         return Message(content, reply_to=message)

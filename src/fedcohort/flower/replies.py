@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fedcohort.adapters.introductions import Limits, check_values, finite
+from fedcohort.adapters.outcomes import is_learned
 from fedcohort.adapters.rounds import ClientUpdate
 from fedcohort.errors import RefusedReplyError
 from fedcohort.flower.arrays import read_array
@@ -147,10 +148,10 @@ def whole_of(first: ArrayRecord) -> frozenset[str]:
 def _change(
     parts: dict[str, NDArray[Any]], sent: ArrayRecord, whole: frozenset[str]
 ) -> NDArray[np.float32]:
-    # Not of whole numbers, which count batches: they would outweigh all that was learned.
+    # Not of counts and statistics of batches: they would outweigh all that was learned.
     flat: Sequence[NDArray[Any]] = [
         (values - sent[name].numpy()).ravel()
         for name, values in parts.items()
-        if values.dtype.kind == "f" and name not in whole
+        if values.dtype.kind == "f" and name not in whole and is_learned(name)
     ]
     return np.concatenate(flat).astype(np.float32)

@@ -110,9 +110,9 @@ class Round(CohortRound):
 
     def own_weights(self, size: Mapping[int, float]) -> dict[int, float] | None:
         """Return what the selector has clients weigh, in samples; None where that is their size."""
-        ids, place = np.unique(self.cohort.ids, return_inverse=True)
-        if self.cohort.sized and len(ids) == len(self.cohort):
+        if self.by_size:
             return None
+        ids, place = np.unique(self.cohort.ids, return_inverse=True)
         weights = np.bincount(place, self.cohort.weights)
         sizes = np.array([size[client] for client in ids.tolist()])
         return dict(zip(ids.tolist(), (weights * sizes.sum()).tolist(), strict=True))

@@ -43,7 +43,7 @@ class MaskedRound:
         Whose updates are in the average.
     arrays : ArrayRecord, optional
         The average, weighed by size or as the selector says; None if too few nodes stayed to the
-        end.
+        end, or they weigh nothing.
     size : int
         What they weigh together: samples, where they weigh by size.
     """
@@ -169,13 +169,17 @@ class SecureAggregation:
         )(grid, context)
         if not heard:
             return MaskedRound(frozenset(), None, 0)
+        stayed = frozenset(proxy.node_id for proxy, _ in heard)
         mean = parameters_to_ndarrays(heard[0][1].parameters)
+        if not all(np.isfinite(values).all() for values in mean):
+            # All of their weights were rounded to 0.
+            return MaskedRound(stayed, None, 0)
         named = {
             name: _as_before(values, array.numpy())
             for (name, array), values in zip(arrays.items(), mean, strict=True)
         }
         size = sum(result.num_examples for _, result in heard)
-        return MaskedRound(frozenset(p.node_id for p, _ in heard), record_of(named), size)
+        return MaskedRound(stayed, record_of(named), size)
 
 
 def _maskable(values: NDArray[Any]) -> NDArray[Any]:

@@ -1,6 +1,7 @@
 """The server's end: a Flower strategy that chooses the cohort for another one."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from fedcohort.adapters.admission import guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.introductions import SIZE, Limits
-from fedcohort.adapters.outcomes import fit_outputs, loss_keys_of, tell
+from fedcohort.adapters.outcomes import fit_updates, loss_keys_of, tell
 from fedcohort.adapters.rounds import RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
@@ -228,7 +229,7 @@ class CohortStrategy(Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = _FLOWERS_TIMEOUT,
+        timeout: float | None = _FLOWERS_TIMEOUT,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
@@ -241,7 +242,7 @@ class CohortStrategy(Strategy):
         `num_rounds` counts those of the earlier server too.
         """
         arrays = self._resume(initial_arrays)
-        self._timeout = timeout
+        self._timeout = math.inf if timeout is None else timeout
 
         def evaluate(round_: int, model: ArrayRecord) -> MetricRecord | None:
             passed = round_ < self._done
@@ -253,7 +254,7 @@ class CohortStrategy(Strategy):
                 grid=RoundGrid(grid, self._exchange),
                 initial_arrays=arrays,
                 num_rounds=num_rounds,
-                timeout=timeout,
+                timeout=timeout,  # type: ignore[arg-type]  # Flower's grids take None, too
                 train_config=train_config,
                 evaluate_config=evaluate_config,
                 evaluate_fn=None if evaluate_fn is None else evaluate,
@@ -274,8 +275,8 @@ class CohortStrategy(Strategy):
             self._first_model = arrays
         first = self._first_model
         self._reader = dataclasses.replace(self._reader, whole=whole_of(first))
-        floats = [tuple(a.shape) for name, a in first.items() if name not in self._reader.whole]
-        fit_outputs(self._selector, floats)
+        floats = {n: tuple(a.shape) for n, a in first.items() if n not in self._reader.whole}
+        fit_updates(self._selector, floats)
         available = np.array(self._enrolment.gather(grid, number, self._first_model), np.int64)
         rng = generator(self.seed, "selection", number)
         k = min(self.cohort + self.spare, len(available))
@@ -344,7 +345,12 @@ class CohortStrategy(Strategy):
         arrays: ArrayRecord | None = None
         metrics: MetricRecord | None = None
         if masked.arrays is None:
-            log.warning("Round %d is dropped: secure aggregation did not end.", current.number)
+            reason = (
+                f"its usable updates ({len(trained)}) weigh nothing beside the others"
+                if masked.nodes
+                else "secure aggregation did not end"
+            )
+            log.warning("Round %d is dropped: %s.", current.number, reason)
         elif current.can_average(trained, min(self._least, current.wanted)):
             arrays, metrics = self.inner.aggregate_train(current.number, [masked.reply()])
         self._save(current, arrays)
@@ -397,8 +403,15 @@ class CohortStrategy(Strategy):
             log.warning("An evaluation is left out: its metrics are not those of the others.")
         if not same:
             return None
+        # Sums do not depend on who was first.
+        same.sort(key=self._place)
         self._bound_evaluations(server_round, same)
         return self.inner.aggregate_evaluate(server_round, same)
+
+    def _place(self, reply: Message) -> int:
+        node = reply.metadata.src_node_id
+        client = self._enrolment.members.client_at(node)
+        return node if client is None else client
 
     def _bound_evaluations(self, server_round: int, replies: list[Message]) -> None:
         """Let nobody's claim of many samples outweigh the others' metrics."""

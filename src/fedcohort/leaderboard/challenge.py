@@ -92,7 +92,7 @@ def challenge(
     published : Published, optional
         The runs of the others; those that come with the package if not given.
     """
-    listed("conditions", conditions, '["digits-1"]')
+    conditions = listed("conditions", conditions, '["digits-1"]')
     if seeds is not None:
         seeds = listed("seeds", seeds, "[0]")
     spec = selector if isinstance(selector, str) else spec_of(selector)

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from fedcohort.adapters.admission import Admission, guarded, introduces
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.introductions import Introduction, Limits, finite
 from fedcohort.adapters.members import Node
-from fedcohort.adapters.outcomes import fit_outputs, loss_keys_of, tell
+from fedcohort.adapters.outcomes import fit_updates, loss_keys_of, tell
 from fedcohort.adapters.rounds import ClientUpdate, RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidParameterError, RefusedReplyError, TooFewClientsError
@@ -179,8 +179,8 @@ class CohortSelection:
             self.model = self.load_model()  # type: ignore[attr-defined]
         self._params = self.model.params
         self._first_model = {name: np.array(array_of(v)) for name, v in self._params.items()}
-        arrays = self._first_model.values()
-        fit_outputs(self._chooser, [array.shape for array in arrays if array.dtype.kind == "f"])
+        arrays = self._first_model.items()
+        fit_updates(self._chooser, {n: a.shape for n, a in arrays if a.dtype.kind == "f"})
         self._resume()
         try:
             super().run()  # type: ignore[misc]
@@ -223,7 +223,8 @@ class CohortSelection:
             return
         held: list[FLModel] = []
         # What a result weighs, the claims of the others decide too, unless the selector says it.
-        take = callback if self._introduces else held.append
+        by_claims = self._weighs_by_claims(self._round)
+        take = held.append if by_claims else callback
         timeout = self._begin(data, timeout)
 
         def heard(result: FLModel) -> Any:
@@ -232,10 +233,10 @@ class CohortSelection:
         super().send_model(  # type: ignore[misc]
             task_name, data, targets, min_responses, timeout, callback=heard
         )
-        if not self._introduces:
+        if by_claims:
             self._wait()
             self._weigh_by_claims(held)
-            for result in held:
+            for result in _in_order(held):
                 try:
                     callback(result)
                 except Exception as error:
@@ -253,19 +254,18 @@ class CohortSelection:
         timeout: int = 0,
     ) -> list[FLModel]:
         """Send a task and return the results, of a round those that can be used."""
-        training = self._round is not None and data is not None
-        if training:
-            assert data is not None
+        current = self._round
+        if current is not None and data is not None:
             timeout = self._begin(data, timeout)
         results: list[FLModel] = super().send_model_and_wait(  # type: ignore[misc]
             task_name, data, targets, min_responses, timeout
         )
         if self.abort_signal.triggered:
             raise _AbortedError
-        if not training:
+        if current is None or data is None:
             return results
-        usable = [result for result in results if self._usable(result)]
-        if not self._introduces:
+        usable = _in_order(result for result in results if self._usable(result))
+        if self._weighs_by_claims(current):
             self._weigh_by_claims(usable)
         return usable
 
@@ -458,7 +458,7 @@ class CohortSelection:
             keys = loss_keys_of(self._chooser)
             loss = next((finite(metrics[key]) for key in keys if key in metrics), None)
             weight = current.weight(client)
-            if self._introduces:
+            if not self._weighs_by_claims(current):
                 result.meta[_WEIGHT] = weight
             seconds = time.monotonic() - current.began
             current.updates[client] = ClientUpdate(seconds=seconds, loss=loss, change=change)
@@ -468,11 +468,14 @@ class CohortSelection:
         # NVFlare takes a weight of 0 for 1.
         return weight > 0
 
+    def _weighs_by_claims(self, current: SiteRound) -> bool:
+        """Tell whether results weigh what sites claim: sizes that no selector was told."""
+        return current.by_size and not self._introduces
+
     def _weigh_by_claims(self, results: list[FLModel]) -> None:
         """Set what results weigh by the steps that clients claim, all of them together.
 
-        A selector that needs nothing of clients knows no sizes; then the steps that NVFlare weighs
-        by count, within the rule for sizes.
+        They are what NVFlare weighs by itself, and count within the rule for sizes.
         """
         clients = self._admission.members.at(result.meta["client_name"] for result in results)
         steps = [finite(result.meta.get(_WEIGHT)) for result in results]
@@ -514,6 +517,11 @@ class CohortSelection:
         self.start_round = saved.round
         self.num_rounds = max(0, end - saved.round)
         log.info("Resumed after round %d with %d clients.", saved.round, len(self._chooser.clients))
+
+
+def _in_order(results: Iterable[FLModel]) -> list[FLModel]:
+    """Return results by site, so that sums do not depend on who was first."""
+    return sorted(results, key=lambda result: str(result.meta["client_name"]))
 
 
 def _nothing(_: list[FLModel]) -> FLModel:

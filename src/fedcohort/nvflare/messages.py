@@ -32,6 +32,7 @@ from fedcohort.adapters.introductions import (
     checked_vector,
     numbers_of,
 )
+from fedcohort.adapters.outcomes import is_learned
 from fedcohort.errors import RefusedReplyError
 from fedcohort.selection import Need
 
@@ -128,8 +129,8 @@ def read_change(
         if before.dtype.kind == "f" and values.dtype.kind != "f":
             raise RefusedReplyError(f"{what} is of type {values.dtype} instead of {before.dtype}")
         check_values(values, limits.largest_value, what)
-        # Whole numbers count batches, and would outweigh all that was learned.
-        if changes and before.dtype.kind == "f":
+        # Not of counts and statistics of batches: they would outweigh all that was learned.
+        if changes and before.dtype.kind == "f" and is_learned(name):
             parts.append((values if differences else values - before).ravel())
         if differences:
             whole[name] = like(original, before + values)
