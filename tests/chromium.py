@@ -23,6 +23,7 @@ def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
+    playwright.expect.set_options(timeout=30_000)
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield opened
@@ -45,7 +46,7 @@ def visit(browser):
         page.on("pageerror", lambda error: page.troubles.append(str(error)))
         page.on("request", lambda request: page.requests.append(request.url))
         page.goto(path.as_uri())
-        page.wait_for_selector("[data-ready]", timeout=20_000)
+        page.wait_for_selector("[data-ready]", timeout=60_000)
         return page
 
     yield open_page

@@ -20,7 +20,7 @@ APPS = (
     "app-mods",
     "masked",
 )
-NODES, SECONDS = 4, 120.0
+NODES, SECONDS = 4, 300.0
 
 
 def loopback_module() -> ModuleType:

@@ -167,8 +167,13 @@ def test_dark_mode_turns_page_and_charts(visit, report):
     assert brightness(page, "body", "backgroundColor") < 60
     assert brightness(page, "h1", "color") > 200
     assert brightness(page, "[data-plot=curves] .tick", "fill") > 130
+    dark = page.evaluate(
+        "getComputedStyle(document.querySelector('[data-plot=curves] .tick')).fill"
+    )
     page.emulate_media(color_scheme="light")
-    page.wait_for_timeout(300)
+    page.wait_for_function(
+        "getComputedStyle(document.querySelector('[data-plot=curves] .tick')).fill != " + repr(dark)
+    )
     assert brightness(page, "body", "backgroundColor") > 200
     assert brightness(page, "[data-plot=curves] .tick", "fill") < 130
 

@@ -26,7 +26,7 @@ def test_results_come_in_order_and_each_worker_computes_alone(workers, count):
 def test_workers_work_beside_each_other(workers):
     workers(3)
     together = threading.Barrier(3)
-    in_workers(lambda _: together.wait(timeout=20), range(3))
+    in_workers(lambda _: together.wait(timeout=60), range(3))
 
 
 def test_a_thread_that_starts_later_has_the_usual_number_of_threads(workers):
