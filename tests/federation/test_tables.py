@@ -1,13 +1,23 @@
 """Data that people bring in tables: folders of arrays, Parquet, CSV, Hugging Face."""
 
+import datetime
 import io
 import json
+import tracemalloc
+from decimal import Decimal
 
 import numpy as np
 import pytest
 
 from fedcohort.errors import CorruptFileError, InvalidInputError, UnknownNameError
-from fedcohort.federation import Dataset, build_federation, has_own_clients, load_dataset
+from fedcohort.federation import (
+    Dataset,
+    build_federation,
+    has_own_clients,
+    load_dataset,
+    load_table,
+)
+from fedcohort.federation.tables import arrays_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -112,6 +122,44 @@ def test_a_folder_of_parquet_has_training_and_test_files(tmp_path):
     assert data.test_client.tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("Train.csv", "Test.csv"),
+        ("TRAIN.CSV", "TEST.CSV"),
+        ("mnist_train.csv", "mnist_test.csv"),
+        ("mnistTrain.csv", "mnistTest.csv"),
+        ("latest.csv", "test-00000-of-00001.csv"),
+    ],
+)
+def test_names_of_files_tell_which_are_for_testing(tmp_path, train, test):
+    csv_text(tmp_path / train, "age,client,y\n1,a,0\n2,a,1\n")
+    csv_text(tmp_path / test, "age,client,y\n9,a,0\n")
+    data = load_dataset(str(tmp_path))
+    assert data.x_train.ravel().tolist() == [1, 2]
+    assert data.x_test.ravel().tolist() == [9]
+    assert has_own_clients(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("val.csv", r"The name of .*val\.csv does not tell what it is for: take it out"),
+        ("Validation-0.csv", "does not tell what it is for"),
+        ("test_valid.csv", "does not tell what it is for"),
+        ("my-test-table.csv", "does not tell what it is for"),
+        ("testing.csv", "does not tell what it is for"),
+        ("test.parquet", r"holds \.csv and \.parquet files: keep those of one format there"),
+    ],
+)
+def test_folders_that_do_not_tell_what_is_for_testing_are_refused(tmp_path, name, sentence):
+    csv_text(tmp_path / "train.csv", "age,client,y\n1,a,0\n2,a,1\n")
+    (tmp_path / name).touch()
+    with pytest.raises(InvalidInputError, match=sentence):
+        load_dataset(str(tmp_path))
+    assert not has_own_clients(str(tmp_path))
+
+
 TRAIN = {"age": [1.0, 2.0], "income": [100.0, 200.0], "label": [0, 1]}
 TURNED = {"income": [150.0], "label": [1], "age": [1.5]}
 OTHER = {"age": [1.5], "height": [180.0], "label": [1]}
@@ -206,6 +254,27 @@ def test_parts_of_csv_may_differ_in_how_numbers_are_written(tmp_path):
     assert load_dataset(str(tmp_path)).x_train.tolist() == [[1], [0.5]]
 
 
+def test_padded_numbers_of_targets_and_clients_are_text(tmp_path):
+    path = csv_text(tmp_path / "a.csv", "age,y,client\n01,01,1\n02,1,01\n03,02,001\n")
+    data = load_dataset(path)
+    assert data.x_train.ravel().tolist() == [1, 2, 3]
+    assert data.class_names == ("01", "02", "1")
+    assert data.client_names == ("001", "01", "1")
+
+
+def test_padded_numbers_in_one_part_make_text_of_all(tmp_path):
+    csv_text(tmp_path / "a.csv", "age,client,y\n1,099,0\n2,007,1\n")
+    csv_text(tmp_path / "b.csv", "age,client,y\n3,100,0\n")
+    assert load_dataset(str(tmp_path)).client_names == ("007", "099", "100")
+
+
+def test_numbers_that_are_not_padded_stay_numbers(tmp_path):
+    path = csv_text(tmp_path / "a.csv", "age,client,y\n1,10,0.5\n2,9,00.5\n3,0,-1e3\n")
+    data = load_dataset(path)
+    assert data.client_names == ("0", "9", "10")
+    assert data.y_train.tolist() == [0.5, 0.5, -1000]
+
+
 def test_row_numbers_that_pandas_writes_into_csv_are_no_column(tmp_path):
     pd = pytest.importorskip("pandas")
     for _ in range(2):
@@ -231,10 +300,13 @@ def test_row_numbers_that_pandas_writes_into_csv_are_no_column(tmp_path):
         ),
         ("age;label\n1;1\n", "utf-8", "has no column for the targets, only age;label"),
         ("5.1,3.5,0\n4.9,3.0,1\n", "utf-8", "has no column for the targets, only 5.1, 3.5, 0"),
-        ("age,label\n1,Köln\n", "latin-1", r"no CSV \(its text is not UTF-8\): save it again"),
+        ("age,label\n1,Köln\n", "latin-1", r"no CSV in UTF-8 \(.*\): save it again"),
+        ("age,city,label\n1,Köln,1\n", "latin-1", r"no CSV in UTF-8 \(.*\): save it again"),
+        ("größe,label\n1,1\n", "latin-1", r"no CSV in UTF-8 \(.*\): save it again"),
+        ("time,label\n10:30,a\n", "utf-8", "time holds values of type time, which NumPy has no"),
         ("age,label\n1,1\n2,2,2\n", "utf-8", "no CSV .*Expected 2 columns, got 3"),
         ("age,label\n", "utf-8", "a.csv"),
-        ("", "utf-8", r"no CSV \(Empty CSV file\)"),
+        ("", "utf-8", r"no CSV in UTF-8 \(Empty CSV file\)"),
     ],
 )
 def test_csv_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, text, encoding, sentence):
@@ -262,6 +334,8 @@ def test_nested_lists_are_images(tmp_path):
         ({"y": [1, None], "x": [[1.0], [2.0]]}, "y is empty in row 1"),
         ({"y": [1, 2], "x": [[1.0], [2.0, 3.0]]}, "rows of x are not all of one shape"),
         ({"y": [1, 2], "x": [[1.0, 2.0, 3.0], [4.0]]}, "rows of x are not all of one shape"),
+        ({"y": [1], "a": [datetime.time(10, 30)]}, "a holds values of type time, which NumPy has"),
+        ({"y": [1], "x": [[1.0, None]]}, "x holds values of type NoneType and float"),
         ({"y": [1, 2], "image": [b"no", b"picture"]}, "image is no picture .* in row 0"),
     ],
 )
@@ -271,6 +345,44 @@ def test_tables_that_cannot_be_used_are_refused_in_one_sentence(tmp_path, column
         load_dataset(path)
     assert path in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "sentence"),
+    [
+        ([1, 2], ["a", "b"], r"label is int64 in a\.parquet and string in b\.parquet: give it one"),
+        (pa.array(["a", "b"]).dictionary_encode(), ["a", "b"], "label is dictionary.* and string"),
+        ([True, False], [0, 1], r"label is bool in a\.parquet and int64 in b\.parquet"),
+        ([2**60, 1], [0.5, 1.5], r"label is int64 in a\.parquet and double in b\.parquet"),
+    ],
+)
+def test_a_column_of_two_types_in_two_files_is_named(tmp_path, first, later, sentence):
+    parquet(tmp_path / "a.parquet", age=[1, 2], label=first)
+    parquet(tmp_path / "b.parquet", age=[0.5, 1.5], label=later)
+    with pytest.raises(InvalidInputError, match=sentence) as caught:
+        load_dataset(str(tmp_path))
+    assert not isinstance(caught.value, CorruptFileError)
+
+
+def test_decimals_are_numbers(tmp_path):
+    whole = [Decimal(1), Decimal(0)]
+    path = parquet(
+        tmp_path / "a.parquet",
+        price=[Decimal("1.25"), Decimal("-0.50")],
+        large=[Decimal(2**70), Decimal(0)],
+        client=whole,
+        y=whole,
+    )
+    data = load_dataset(path)
+    assert data.x_train.tolist() == [[1.25, 2**70], [-0.5, 0]]
+    assert (data.task, data.class_names) == ("classification", ("0", "1"))
+    assert data.client_names == ("0", "1")
+
+
+def test_files_of_other_formats_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("x,y\n1,0\n")
+    with pytest.raises(InvalidInputError, match=r"a\.txt is no table .*: save it as \.parquet or"):
+        load_table(tmp_path / "a.txt")
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):
@@ -287,6 +399,22 @@ def test_parquet_too_large_for_memory_is_refused_before_it_is_read(tmp_path, mon
     monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "1")
     with pytest.raises(InvalidInputError, match="more than the 1 bytes"):
         load_dataset(path)
+
+
+def test_csv_that_unfolds_to_too_much_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = csv_text(tmp_path / "a.csv", ",".join("abcdey") + "\n" + "0,1,0,1,0,1\n" * 1000)
+    monkeypatch.setenv("FEDCOHORT_MAX_BYTES", "100000")
+    with pytest.raises(InvalidInputError, match=r"unfolds to 168\.\d kB, more than the 100\.0 kB"):
+        load_dataset(path)
+
+
+def test_columns_become_samples_without_copies_of_another_type():
+    columns = {name: np.arange(100_000) for name in "abcdey"}
+    tracemalloc.start()
+    x = arrays_of("mine", list(columns), columns.__getitem__)["x"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2.1 * x.nbytes
 
 
 def saved_to_disk(folder, table, files=1):
@@ -423,6 +551,14 @@ def test_partitions_become_clients():
     assert data.y_train.tolist() == [1, 0, 1]
     assert data.x_test.shape == (1, 3, 7, 6)
     assert build_federation(data, skew="natural").sizes.tolist() == [2, 1]
+
+
+def test_columns_may_be_numbered():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X).assign(label=Y)
+    data = Dataset.from_partitions([table, table[["label", 1, 0]]], test=table)
+    assert np.array_equal(data.x_train, np.concatenate([X, X]))
+    assert np.array_equal(data.x_test, X)
 
 
 def test_eleven_partitions_keep_their_order():

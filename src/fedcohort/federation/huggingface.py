@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from fedcohort.errors import CorruptFileError, InvalidInputError
 from fedcohort.federation.arrays import dataset_from_arrays
+from fedcohort.federation.arrow import dataset_of, import_parquet
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
-from fedcohort.federation.table_files import import_parquet, table_arrays
 from fedcohort.federation.tables import CLIENT_COLUMNS, arrays_of, class_names_of
 
 
@@ -50,11 +50,8 @@ def load_huggingface(path: str | Path, task: str | None = None) -> Dataset:
         raise InvalidInputError(
             f"{path} has no split called train, only {', '.join(splits) or 'none'}: save one."
         )
-    train = _read(splits["train"])
-    arrays = table_arrays(path, train)
-    if "test" in splits:
-        arrays |= table_arrays(path, _read(splits["test"]), "_test", train.column_names)
-    return dataset_from_arrays(path, arrays, task)
+    test = _read(splits["test"]) if "test" in splits else None
+    return dataset_of(path, _read(splits["train"]), test, task)
 
 
 def saved_columns(folder: Path) -> tuple[str, ...]:
@@ -106,7 +103,7 @@ def from_partitions(
         raise InvalidInputError(
             f"{len(labels)} names for {len(partitions)} partitions: give each a name of its own."
         )
-    first = _columns(partitions[0])
+    first = [*map(str, _columns(partitions[0]))]
     tables = [
         _table(f"{name}, client {label}", part, first)
         for label, part in zip(labels, partitions, strict=True)
@@ -123,13 +120,16 @@ def from_partitions(
     return dataset_from_arrays(name, arrays, task)
 
 
-def _columns(part: Any) -> list[str]:
+def _columns(part: Any) -> list[Any]:
     columns = getattr(part, "column_names", None) or list(getattr(part, "columns", part))
-    return [str(column) for column in columns if column not in CLIENT_COLUMNS]
+    return [column for column in columns if column not in CLIENT_COLUMNS]
 
 
 def _table(where: str, part: Any, first: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    return arrays_of(where, _columns(part), lambda column: part[column], first=first)
+    columns = _columns(part)
+    names = [*map(str, columns)]
+    # pandas numbers the columns of an array, and knows them by these numbers alone.
+    return arrays_of(where, names, lambda name: part[columns[names.index(name)]], first=first)
 
 
 def _joined(name: str, key: str, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

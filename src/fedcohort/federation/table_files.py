@@ -2,18 +2,16 @@
 
 import csv
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from fedcohort.errors import CorruptFileError, InvalidInputError, MissingPackageError
-from fedcohort.federation.arrays import dataset_from_arrays
+from fedcohort.federation.arrow import dataset_of, import_parquet
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
-from fedcohort.federation.tables import arrays_of, check_names, class_names_of, features_in
+from fedcohort.federation.tables import CLIENT_COLUMNS, TARGET_COLUMNS, check_names
 
 
 def load_table(path: str | Path, task: str | None = None) -> Dataset:
@@ -23,10 +21,11 @@ def load_table(path: str | Path, task: str | None = None) -> Dataset:
     ----------
     path : str or Path
         A ``.parquet`` or ``.csv`` file, or a folder of one of these; its files are read in the
-        order of their names, and those whose names begin with ``test`` hold test samples. The
-        columns are told by their names, as `fedcohort.federation.tables` says. A CSV file is UTF-8
-        with commas, its first line names the columns, and what pandas takes for a missing value
-        (nothing, NA, NaN, …) is one unless it is quoted.
+        order of their names, and those whose names begin or end with the word ``test`` hold test
+        samples. The columns are told by their names, as `fedcohort.federation.tables` says. A CSV
+        file is UTF-8 with commas, its first line names the columns, and what pandas takes for a
+        missing value (nothing, NA, NaN, …) is one unless it is quoted. Its targets or clients are
+        text where a number among them begins with 0, as in 007.
     task : str, optional
         What is learned; told from the targets if not given.
 
@@ -48,17 +47,13 @@ def load_table(path: str | Path, task: str | None = None) -> Dataset:
     train, test = _files(Path(path))
     if not train:
         raise InvalidInputError(f"There is no file for training at {path}: check the path.")
-    table = _read(path, train)
-    arrays = table_arrays(path, table)
-    if test:
-        arrays |= table_arrays(path, _read(path, test), "_test", table.column_names)
-    return dataset_from_arrays(path, arrays, task)
+    return dataset_of(path, _read(path, train), _read(path, test) if test else None, task)
 
 
 def table_columns(path: Path) -> tuple[str, ...]:
     """Return the names of the columns; nothing when they cannot be read."""
-    train, _ = _files(path)
     try:
+        train, _ = _files(path)
         return _format(train).columns(train[0]) if train else ()
     except MissingPackageError:
         raise
@@ -71,69 +66,32 @@ def has_tables(folder: Path) -> bool:
     return bool(_files(folder)[0])
 
 
-def table_arrays(
-    path: str | Path, table: Any, suffix: str = "", first: Sequence[str] | None = None
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays in a pyarrow table; see `tables.arrays_of`."""
-    arrays = arrays_of(
-        path, table.column_names, lambda name: column_values(table[name]), suffix, first
-    )
-    names = class_names_of(features_in(table.schema.metadata), table.column_names)
-    if names and not suffix:
-        arrays["class_names"] = np.array(names)
-    return arrays
-
-
-def column_values(column: Any) -> Any:
-    """Return a pyarrow column as an array where its values all have one shape, else as a list."""
-    import pyarrow as pa
-
-    values = column.combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
-    if isinstance(values, pa.ExtensionArray):
-        values = values.storage
-    shape = [len(values)]
-    while (
-        pa.types.is_list(values.type)
-        or pa.types.is_large_list(values.type)
-        or (pa.types.is_fixed_size_list(values.type))
-    ):
-        inner = values.flatten()
-        width, rest = divmod(len(inner), max(1, len(values)))
-        if rest or values.null_count or not _all_of(values, width):
-            return column.to_pylist()
-        shape.append(width)
-        values = inner
-    if values.null_count or not pa.types.is_primitive(values.type):
-        return column.to_pylist()
-    return values.to_numpy(zero_copy_only=False).reshape(shape)
-
-
-def _all_of(values: Any, width: int) -> bool:
-    import pyarrow.compute as pc
-
-    lengths = pc.min_max(pc.list_value_length(values)).as_py()
-    return bool(lengths["min"] == lengths["max"] == width)
-
-
-def import_parquet() -> None:
-    """Raise `MissingPackageError` where pyarrow is not installed."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            "Reading Parquet, Arrow and CSV files", "parquet", error
-        ) from None
-
-
 def _files(path: Path) -> tuple[list[Path], list[Path]]:
     """Return the files for training and those for testing, all of one format."""
     if not path.is_dir():
         return ([path] if path.is_file() else []), []
-    files = next(filter(None, (sorted(path.glob(f"*{suffix}")) for suffix in FORMATS)), [])
-    test = [file for file in files if file.name.startswith("test")]
+    files = sorted(file for file in path.glob("*") if file.suffix.lower() in FORMATS)
+    if len(formats := {file.suffix.lower() for file in files}) > 1:
+        raise InvalidInputError(
+            f"{path} holds {' and '.join(sorted(formats))} files: keep those of one format there."
+        )
+    test = [file for file in files if _is_for_testing(file)]
     return [file for file in files if file not in test], test
+
+
+def _is_for_testing(file: Path) -> bool:
+    words = [word.lower() for word in _BETWEEN_WORDS.split(file.stem) if word]
+    held_out = [word for word in words if word.startswith("test") or word in _VALIDATION]
+    if held_out and (set(held_out) != {"test"} or "test" not in (words[0], words[-1])):
+        raise InvalidInputError(
+            f"The name of {file} does not tell what it is for: take it out of the folder or rename "
+            "it (names of test files begin or end with the word test)."
+        )
+    return bool(held_out)
+
+
+_BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")
+_VALIDATION = ("val", "valid", "validation")
 
 
 def _read(path: str | Path, files: list[Path]) -> Any:
@@ -142,30 +100,63 @@ def _read(path: str | Path, files: list[Path]) -> Any:
 
     kind = _format(files)
     try:
-        check_fits(path, 2 * sum(kind.size(file) for file in files))
-        tables = [kind.read(file) for file in files]
+        check_fits(path, sum(map(kind.needed, files)))
+        tables = kind.read(files)
         for table in tables:
             check_names(path, table.column_names)
-        # By the names of the columns, whatever order a file has them in.
-        return pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CorruptFileError(
             f"{path} is truncated, damaged or no {kind.name} ({_first_line(error)}): save it again."
         ) from None
+    try:
+        return _joined(tables)
+    except pa.ArrowException:
+        _refuse_odd_column(path, dict(zip(files, tables, strict=True)))
+        raise
+
+
+def _joined(tables: Iterable[Any]) -> Any:
+    import pyarrow as pa
+
+    # By the names of the columns, whatever order a file has them in.
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _refuse_odd_column(path: str | Path, tables: dict[Path, Any]) -> None:
+    import pyarrow as pa
+
+    for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
+        columns = {
+            file: table.select([name])
+            for file, table in tables.items()
+            if name in table.column_names
+        }
+        try:
+            _joined(columns.values())
+        except pa.ArrowException:
+            types = {column.schema.types[0]: file.name for file, column in columns.items()}
+            listed = " and ".join(f"{kind} in {file}" for kind, file in types.items())
+            raise InvalidInputError(
+                f"In {path}, {name} is {listed}: give it one type in all files."
+            ) from None
 
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """How files with tables are read: their columns' names, about their bytes, and all of it."""
+    """How files with tables are read: a file's columns, about what memory it takes, all files."""
 
     name: str
     columns: Callable[[Path], tuple[str, ...]]
-    size: Callable[[Path], int]
-    read: Callable[[Path], Any]
+    needed: Callable[[Path], int]
+    read: Callable[[Sequence[Path]], list[Any]]
 
 
 def _format(files: Sequence[Path]) -> _Format:
-    return FORMATS[files[0].suffix.lower()]
+    if (suffix := files[0].suffix.lower()) not in FORMATS:
+        raise InvalidInputError(
+            f"{files[0]} is no table that can be read: save it as {' or '.join(FORMATS)}."
+        )
+    return FORMATS[suffix]
 
 
 def _parquet_columns(file: Path) -> tuple[str, ...]:
@@ -179,13 +170,13 @@ def _parquet_bytes(file: Path) -> int:
     import pyarrow.parquet as pq
 
     head = pq.read_metadata(file)
-    return sum(head.row_group(n).total_byte_size for n in range(head.num_row_groups))
+    return int(2 * sum(head.row_group(n).total_byte_size for n in range(head.num_row_groups)))
 
 
-def _read_parquet(file: Path) -> Any:
+def _read_parquet(files: Sequence[Path]) -> list[Any]:
     import pyarrow.parquet as pq
 
-    return pq.read_table(file)
+    return [pq.read_table(file) for file in files]
 
 
 def _csv_columns(file: Path) -> tuple[str, ...]:
@@ -193,7 +184,39 @@ def _csv_columns(file: Path) -> tuple[str, ...]:
         return tuple(next(csv.reader(lines)))
 
 
-def _read_csv(file: Path) -> Any:
+def _csv_bytes(file: Path) -> int:
+    """Return what a file takes in memory if it goes on as it begins."""
+    with file.open("rb") as stream:
+        head = stream.read(2**20)
+    values = head.count(b",") + head.count(b"\n")
+    # As text it is read ahead and parsed. A value takes 8 bytes while its column's type is open
+    # and 8 when it is told, then 4 in each of two float copies.
+    return int(file.stat().st_size * (2 + 24 * values / max(1, len(head))))
+
+
+def _read_csv(files: Sequence[Path]) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    roles = dict.fromkeys((*TARGET_COLUMNS, *CLIENT_COLUMNS), pa.string())
+    # As numbers, the clients 1 and 01 would be one.
+    padded: dict[str, Any] = {}
+    for file in files:
+        table = _csv_table(
+            file,
+            column_types=roles,
+            include_columns=list(roles),
+            include_missing_columns=True,
+        )
+        padded |= {
+            name: kind
+            for name, kind in roles.items()
+            if pc.any(pc.match_substring_regex(table[name], r"^\s*0\d+\s*$")).as_py()
+        }
+    return [_csv_table(file, column_types=padded) for file in files]
+
+
+def _csv_table(file: Path, **options: Any) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -202,7 +225,7 @@ def _read_csv(file: Path) -> Any:
         parse_options=pc.ParseOptions(newlines_in_values=True),
         # An empty label is no class of its own.
         convert_options=pc.ConvertOptions(
-            strings_can_be_null=True, quoted_strings_can_be_null=False
+            strings_can_be_null=True, quoted_strings_can_be_null=False, **options
         ),
     )
     if any(map(pa.types.is_binary, table.schema.types)):
@@ -212,7 +235,7 @@ def _read_csv(file: Path) -> Any:
 
 FORMATS = {
     ".parquet": _Format("Parquet", _parquet_columns, _parquet_bytes, _read_parquet),
-    ".csv": _Format("CSV", _csv_columns, lambda file: file.stat().st_size, _read_csv),
+    ".csv": _Format("CSV in UTF-8", _csv_columns, _csv_bytes, _read_csv),
 }
 
 

@@ -67,23 +67,16 @@ def arrays_of(
     arrays = {f"y{suffix}": as_array(path, target, column(target))}
     if client is not None:
         arrays[f"client{suffix}"] = as_array(path, client, column(client))
-    parts = [as_array(path, name, column(name)) for name in names]
     if names[0] in SAMPLE_COLUMNS:
-        return arrays | {f"x{suffix}": parts[0]}
+        return arrays | {f"x{suffix}": as_array(path, names[0], column(names[0]))}
     for role, taken in ((TARGET_COLUMNS, target), (CLIENT_COLUMNS, client)):
         if (other := _first(role, names)) is not None:
             raise InvalidInputError(
                 f"{path} has the columns {taken} and {other}, of which one alone can be meant: "
                 "rename or leave out the other."
             )
-    for name, values in zip(names, parts, strict=True):
-        if values.ndim != 1 or values.dtype.kind not in "biuf":
-            raise InvalidInputError(
-                f"In {path}, the column {name} does not hold one number per row: turn it into "
-                "numbers or leave it out."
-            )
-    arrays[f"x{suffix}"] = np.stack(parts, axis=1).astype(np.float32)
-    return arrays
+    parts = [_numbers(path, name, as_array(path, name, column(name))) for name in names]
+    return arrays | {f"x{suffix}": np.stack(parts, axis=1)}
 
 
 def check_names(path: str | Path, columns: Sequence[str]) -> None:
@@ -141,12 +134,25 @@ def _from_rows(path: str | Path, name: str, rows: list[Any]) -> npt.NDArray[Any]
     try:
         array = np.array(rows)
     except ValueError:
-        array = np.array([], dtype=object)
-    if array.dtype == object:
         raise InvalidInputError(
             f"In {path}, the rows of {name} are not all of one shape: bring them to one."
+        ) from None
+    if array.dtype == object:
+        kinds = sorted({type(value).__name__ for value in array.flat})
+        raise InvalidInputError(
+            f"In {path}, {name} holds values of type {' and '.join(kinds)}, which NumPy has no "
+            "numbers for: turn them into numbers or leave the column out."
         )
     return array
+
+
+def _numbers(path: str | Path, name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise InvalidInputError(
+            f"In {path}, the column {name} does not hold one number per row: turn it into "
+            "numbers or leave it out."
+        )
+    return values.astype(np.float32, copy=False)
 
 
 def _is_picture(row: Any) -> bool:
