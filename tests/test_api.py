@@ -59,6 +59,11 @@ def test_the_summary_has_a_row_per_selector(results):
     assert "rounds_to_target" in summary
 
 
+def test_models_outlive_the_results_they_came_from():
+    few = {"selectors": ["fedavg"], "rounds": 1, "clients": 5, "cohort": 2, "progress": False}
+    assert len(simulate(model="mlp", **few).models["fedavg", 0]) == 4
+
+
 def test_models_are_the_final_weights(results):
     model = fedcohort.training.models.MODELS["cnn-small"]((1, 8, 8), 10)
     assert set(results.models) == {(s, seed) for s in ("match", "fedavg") for seed in (0, 1)}

@@ -350,7 +350,7 @@ class Results:
         keys: dict[tuple[str, int], list[str]] = {}
         for config in self._configs:
             keys.setdefault((config.selector, config.seed), []).append(config.key)
-        return _Models(self.folder, keys)
+        return _Models(self._folder, keys)
 
     def __repr__(self) -> str:
         runs = len(self._configs)
@@ -379,17 +379,18 @@ class _Folder:
 class _Models(Mapping[tuple[str, int], dict[str, torch.Tensor]]):
     """Models that are read when they are asked for."""
 
-    def __init__(self, folder: Path, keys: dict[tuple[str, int], list[str]]) -> None:
+    def __init__(self, folder: _Folder, keys: dict[tuple[str, int], list[str]]) -> None:
         self._folder, self._keys = folder, keys
 
     def __getitem__(self, key: tuple[str, int]) -> dict[str, torch.Tensor]:
         selector, seed = key
         if len(own := self._keys[key]) > 1:
             raise StoreError(
-                f"{str(self._folder)!r} has {len(own)} models of {selector!r} with seed {seed}, in"
-                " different settings: give each setting a folder of its own to tell them apart."
+                f"{str(self._folder.path)!r} has {len(own)} models of {selector!r} with seed"
+                f" {seed}, in different settings: give each setting a folder of its own to tell"
+                " them apart."
             )
-        arrays = read_model(self._folder, own[0])
+        arrays = read_model(self._folder.path, own[0])
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def __iter__(self) -> Iterator[tuple[str, int]]:

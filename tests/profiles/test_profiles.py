@@ -108,6 +108,41 @@ def test_the_input_of_the_only_fully_connected_layer_is_read():
     assert describe_layer(made("cnn-small", (1, 8, 8), 10, 0), None) == "outputs of fc1"
 
 
+class Attentive(nn.Module):
+    """A plain encoder, whose first fully connected layer is the one inside attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(4, 2, dim_feedforward=6, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(input=self.encoder(x).mean(1))
+
+
+def test_the_layer_inside_attention_is_not_the_first():
+    model, x = Attentive().eval(), torch.randn(5, 7, 4)
+    everyone = torch.arange(5), torch.tensor([2, 3])
+    found = fc1_profiles(model, x, *everyone)
+    assert describe_layer(model, None) == "outputs of encoder.linear1"
+    assert torch.equal(found, fc1_profiles(model, x, *everyone, layer="encoder.linear1"))
+    assert found.shape == (2, 6)
+
+
+def test_a_layer_may_be_called_by_keyword():
+    class Alone(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(input=x)
+
+    x = torch.randn(3, 4)
+    found = fc1_profiles(Alone(), x, torch.arange(3), torch.tensor([1, 2]))
+    assert torch.allclose(found, torch.stack([x[0], x[1:].mean(0)]))
+
+
 def test_places_of_a_sequence_are_averaged():
     class PerPlace(torch.nn.Module):
         def __init__(self):

@@ -48,6 +48,20 @@ def test_finished_runs_come_and_are_not_done_again(stores):
     assert merge(here, there.folder).added == 0
 
 
+def test_stores_of_the_first_format_are_read_and_merged_by_name(stores):
+    here, there = stores
+    run(RUNS[:1], there)
+    known = there.records(RUNS[0].key)
+    for statement in ("ALTER TABLE rounds DROP COLUMN elapsed", "PRAGMA user_version=1"):
+        there.db.execute(statement)
+    assert merge(here, there.folder).added == 1
+    # That format knew no simulated time.
+    expected = [dataclasses.replace(record, elapsed=0.0) for record in known]
+    assert here.records(RUNS[0].key) == expected
+    with Store(there.folder) as again:
+        assert again.records(RUNS[0].key) == expected
+
+
 def test_a_new_folder_gets_everything_that_is_finished(stores):
     here, there = stores
     enter_study(there, STUDY, alone)

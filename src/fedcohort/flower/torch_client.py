@@ -48,7 +48,7 @@ def profile_query(
         ``load(context)`` returns the model (its weights are replaced by the server's) and batches
         to train on: a DataLoader of pairs ``(x, y)`` or mappings of two tensors, inputs first.
     layer : str, optional
-        The layer whose mean output is the profile; the first ``nn.Linear`` if not given.
+        The layer whose mean output is the profile; the first fully connected one if not given.
     criterion : callable, optional
         ``criterion(outputs, y)``: mean loss of a batch; cross-entropy if not given.
     epsilon, delta : float

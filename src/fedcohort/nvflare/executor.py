@@ -117,7 +117,7 @@ class TorchQueryExecutor(QueryExecutor):
         ``"module:function"`` or ``"file.py:function"``; ``function(site_name)`` returns the model
         (its weights are replaced by the server's) and the training batches, pairs ``(x, y)``.
     layer : str, optional
-        The layer whose mean output is the profile; the first ``nn.Linear`` if not given.
+        The layer whose mean output is the profile; the first fully connected one if not given.
     epsilon, delta : float
         What the profile promises (see `fedcohort.privacy.Promise`); without an ε it leaves the
         client as it is. The noised answer is kept on the client's disk.

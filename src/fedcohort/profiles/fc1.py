@@ -69,12 +69,13 @@ def fc1_profiles(
     name = called(model, read)
     inner = layer is None and reads_input(model)
 
-    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-        rows = _rows(inputs[0] if inner else output, len(part), read, name)
+    def keep(_: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        answer = next(iter((*inputs, *named.values()))) if inner else output
+        rows = _rows(answer, len(part), read, name)
         outputs.append(each(rows) if each else rows)
         raise _ReachedError
 
-    handle = read.register_forward_hook(keep)
+    handle = read.register_forward_hook(keep, with_kwargs=True)
     try:
         for part in torch.split(samples, samples_at_once):
             try:
@@ -106,17 +107,16 @@ def _rows(answer: Any, count: int, layer: nn.Module, name: str) -> Tensor:
 
 
 def find_layer(model: nn.Module, name: str | None) -> nn.Module:
-    """Return the layer called `name`, or the first `nn.Linear`."""
-    layers: dict[str, nn.Module] = dict(model.named_modules())
+    """Return the layer called `name`, or the first fully connected one."""
     if name is not None:
+        layers: dict[str, nn.Module] = dict(model.named_modules())
         if name not in layers:
             raise InvalidModelError(
                 f"The model has no layer {name!r}: choose one of {', '.join(filter(None, layers))}."
             )
         return layers[name]
-    for layer in layers.values():
-        if isinstance(layer, nn.Linear):
-            return layer
+    if connected := _connected(model):
+        return connected[0]
     raise InvalidModelError(
         "The model has no fully connected layer to profile with: name another layer."
     )
@@ -124,7 +124,13 @@ def find_layer(model: nn.Module, name: str | None) -> nn.Module:
 
 def reads_input(model: nn.Module) -> bool:
     """Tell whether the only fully connected layer is the output, so that its input is read."""
-    return sum(isinstance(layer, nn.Linear) for layer in model.modules()) == 1
+    return len(_connected(model)) == 1
+
+
+def _connected(model: nn.Module) -> list[nn.Linear]:
+    """Return the fully connected layers; that of attention is computed without being called."""
+    inside = nn.modules.linear.NonDynamicallyQuantizableLinear
+    return [m for m in model.modules() if isinstance(m, nn.Linear) and not isinstance(m, inside)]
 
 
 def describe_layer(model: nn.Module, name: str | None) -> str:

@@ -74,6 +74,8 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
     clients = len(member.federation)
     there = member.availability.of(config.seed, round_, clients)
     present = selector.eligible(np.arange(clients) if there is None else there)
+    # None is everyone, whom no selector need look up one by one.
+    among = None if len(present) == clients else present
     wanted = min(config.cohort, len(present))
     asked = over_selected(wanted, config.over_selection, len(present))
     rng = generator(config.seed, "selection", round_)
@@ -84,7 +86,7 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
         up += (member.profile_bytes + member.label_bytes) * clients
     cohort = Cohort(np.empty(0, np.int64), np.empty(0))
     if asked:
-        for need, ids in selector.ask(asked, present, rng=rng).items():
+        for need, ids in selector.ask(asked, among, rng=rng).items():
             answers = answer(need, ids)
             # A model that diverges has no loss: a server takes no answer that is no number.
             finite = finite_rows(answers)
@@ -92,7 +94,7 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
                 selector.tell(need, ids[finite], answers if finite.all() else answers[finite])
             receivers.append(ids)
             up += FLOAT_BYTES * math.prod(answers.shape)
-        cohort = selector.select(asked, present, rng=rng)
+        cohort = selector.select(asked, among, rng=rng)
     ids, place = np.unique(cohort.ids, return_inverse=True)
     weights = np.bincount(place, cohort.weights, minlength=len(ids)).astype(np.float64)
     passes, capacity = np.full(len(ids), config.epochs), None

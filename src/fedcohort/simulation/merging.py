@@ -31,7 +31,9 @@ def merge(store: Store, folder: str | Path) -> Merged:
         with store.transaction():
             (here,) = db.execute("SELECT count(*) FROM main.runs WHERE done").fetchone()
             (there,) = db.execute("SELECT count(*) FROM other.runs WHERE done").fetchone()
-            for statement in _MERGE.split(";"):
+            # By name: a store of an older format has its columns in another order.
+            columns = [row[1] for row in db.execute("PRAGMA main.table_info(rounds)")]
+            for statement in _MERGE.format(rounds=", ".join(columns)).split(";"):
                 db.execute(statement)
             (now,) = db.execute("SELECT count(*) FROM main.runs WHERE done").fetchone()
     finally:
@@ -48,7 +50,7 @@ INSERT INTO main.federations SELECT * FROM other.federations
     ON CONFLICT DO UPDATE SET arrays = excluded.arrays
     WHERE length(excluded.arrays) > length(arrays);
 DELETE FROM main.rounds WHERE run IN coming;
-INSERT INTO main.rounds SELECT * FROM other.rounds WHERE run IN coming;
+INSERT INTO main.rounds ({rounds}) SELECT {rounds} FROM other.rounds WHERE run IN coming;
 DELETE FROM main.final_scores WHERE run IN coming;
 INSERT INTO main.final_scores SELECT * FROM other.final_scores WHERE run IN coming;
 INSERT OR REPLACE INTO main.runs SELECT * FROM other.runs WHERE run IN coming;

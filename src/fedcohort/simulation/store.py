@@ -186,6 +186,8 @@ class Store:
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 self.db.execute(statement)
             columns = [row[1] for row in self.db.execute("PRAGMA table_info(rounds)")]
+            if "elapsed" not in columns:
+                self.db.execute("ALTER TABLE rounds ADD COLUMN elapsed REAL NOT NULL DEFAULT 0")
             for part in ("train", "test"):
                 if f"{part}_accuracy" in columns:
                     self.db.execute(
