@@ -40,6 +40,16 @@ def replace_file(
         ) from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that files are to go into, or raise `UnwritableFileError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnwritableFileError(
+            f"The folder {str(folder)!r} cannot be made ({error.strerror}): choose another place."
+        ) from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename outlast a power cut, where folders can be synchronised."""
     if hasattr(os, "O_DIRECTORY"):

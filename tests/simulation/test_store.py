@@ -1,9 +1,10 @@
+import os
 import sqlite3
 
 import numpy as np
 import pytest
 
-from fedcohort.errors import StoreError
+from fedcohort.errors import StoreError, UnwritableFileError
 from fedcohort.simulation import RoundRecord, RunConfig, Store
 
 RECORD = RoundRecord(
@@ -75,6 +76,22 @@ def test_folders_that_cannot_be_used_are_refused_by_name(tmp_path):
         Store(tmp_path / "file")
     with pytest.raises(StoreError, match="no results in"):
         Store.existing(tmp_path / "nothing")
+
+
+def test_a_store_that_cannot_be_written_to_is_read(tmp_path, config, monkeypatch):
+    with Store(tmp_path) as store:
+        store.begin(config, {}, FEDERATION)
+    there = sorted(tmp_path.iterdir())
+    # Root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Store.existing(tmp_path) as store:
+        assert store.configs() == [config]
+        assert sorted(tmp_path.iterdir()) == there
+        with pytest.raises(UnwritableFileError, match="cannot be written"):
+            store.begin(config, {}, FEDERATION)
+    store.path.with_name(f"{store.path.name}-wal").touch()
+    with pytest.raises(StoreError, match="must be brought up to date and cannot be written to: copy"):
+        Store.existing(tmp_path)
 
 
 def test_other_files_and_formats_are_refused(tmp_path):

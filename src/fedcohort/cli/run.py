@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from fedcohort.cli.document import print_document
-from fedcohort.files import replace_file
+from fedcohort.files import make_folder, replace_file
 from fedcohort.report.live import live_downloads, live_progress
 from fedcohort.report.summary import summarise, to_json
 from fedcohort.report.table import ResultsTable
@@ -25,7 +25,7 @@ from fedcohort.simulation.execution.here import here
 from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.execution.work import Executor
 from fedcohort.simulation.kept_models import check_kept, read_model
-from fedcohort.simulation.logs import run_name
+from fedcohort.simulation.logs import open_logs, run_name
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.planning import Entered
 from fedcohort.simulation.scores import Target
@@ -47,6 +47,8 @@ def run_and_show(
 ) -> None:
     """Run what the folder does not hold yet, then print a table or a JSON document."""
     study = study_of_runs(configs, target)
+    if save_models is not None:
+        make_folder(save_models)
     notices = Console(stderr=True)
     keep = save_models is not None
     with do_study(study, out, notices, device=device, keep_models=keep) as (store, wanted):
@@ -104,6 +106,8 @@ def do_study(
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     with live_downloads(notices) as heard:
         prepared = prepare_study(study, device=device, materials=Materials(progress=heard))
+    with open_logs(logs):
+        pass  # refuses what cannot be logged to
     with Store(out) as store:
         if keep_models:
             check_kept(store, prepared.study.configs)

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from fedcohort.errors import InvalidInputError, StoreError, UnwritableFileError
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.scores import FinalScore, Kind, Target
-from fedcohort.simulation.store_file import Connection, check_store, create_store, damaged
+from fedcohort.simulation.store_file import (
+    check_store,
+    create_store,
+    damaged,
+    is_archived,
+    open_store,
+)
 
 FILE_NAME = "results.sqlite"
 RESUME = "what was saved before is whole; make room and give the same command again to resume."
@@ -134,7 +140,8 @@ class Store:
     Parameters
     ----------
     folder : path-like
-        Created if missing; the file in it is ``results.sqlite``.
+        Created if missing; the file in it is ``results.sqlite``. One that nobody may write to can
+        be read.
 
     Raises
     ------
@@ -157,12 +164,11 @@ class Store:
             if not self.path.exists():
                 create_store(self.path, _SCHEMA, _FORMAT)
             check_store(self.path, _SCHEMA, _FORMAT)
-            self.db = sqlite3.connect(
-                self.path, isolation_level=None, timeout=60, factory=Connection
-            )
-            self.db.execute("PRAGMA journal_mode=WAL")
-            self.db.execute("PRAGMA synchronous=FULL")
-            self._bring_up_to_date()
+            self.db = open_store(self.path)
+            if not is_archived(self.path):
+                self.db.execute("PRAGMA journal_mode=WAL")
+                self.db.execute("PRAGMA synchronous=FULL")
+                self._bring_up_to_date()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
                 f"The output folder {str(folder)!r} cannot be used ({error}): choose another one"

@@ -47,6 +47,23 @@ def create_store(path: Path, schema: str, version: int) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def is_archived(path: Path) -> bool:
+    """Tell whether a store lies where nobody can write, and so can only be read."""
+    return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def open_store(path: Path) -> "Connection":
+    """Open the file of a store: to be written, unless it is archived."""
+    if is_archived(path):
+        # Nor does SQLite write beside it.
+        uri = f"{path.absolute().as_uri()}?immutable=1"
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, factory=Connection)
+    else:
+        db = sqlite3.connect(path, isolation_level=None, timeout=60, factory=Connection)
+    db.path = path
+    return db
+
+
 def check_store(path: Path, schema: str, version: int) -> None:
     """Refuse a file that is not a whole store of this format or an earlier one; it is not changed.
 
@@ -57,7 +74,7 @@ def check_store(path: Path, schema: str, version: int) -> None:
         raise damaged(path, "it is empty")
     try:
         # Read-only: even to close a file can mean to write to it.
-        uri = f"{path.absolute().as_uri()}?mode=ro"
+        uri = f"{path.absolute().as_uri()}?{'immutable=1' if is_archived(path) else 'mode=ro'}"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=60)) as db:
             (found,) = db.execute("PRAGMA user_version").fetchone()
             if found > version:
@@ -70,6 +87,12 @@ def check_store(path: Path, schema: str, version: int) -> None:
                 (problem,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if problem not in (None, "ok"):
                 raise damaged(path, problem)
+            log = path.with_name(f"{path.name}-wal")
+            if is_archived(path) and (found < version or log.exists()):
+                raise StoreError(
+                    f"{str(path)!r} must be brought up to date and cannot be written to: copy its"
+                    " folder to a place where it can."
+                )
             missing = _columns_of(schema) - set(_columns(db)) if found == version else set()
             if missing or not found:
                 what = ".".join(min(missing, default=("what a store has",)))
@@ -97,9 +120,7 @@ def _columns(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
 class Connection(sqlite3.Connection):
     """A connection that says of a damaged page that the store is damaged."""
 
-    def __init__(self, database: Path, *arguments: Any, **options: Any) -> None:
-        super().__init__(database, *arguments, **options)
-        self.path = database
+    path: Path
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute a statement."""

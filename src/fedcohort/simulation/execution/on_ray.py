@@ -62,6 +62,14 @@ class _Remote:
     entered: bool = False
 
 
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackageError("--engine ray", "ray", error) from error
+    return ray
+
+
 @dataclasses.dataclass(frozen=True)
 class OnRay:
     """Works on groups with Ray; an `Executor`.
@@ -76,6 +84,9 @@ class OnRay:
 
     places: int | None = None
 
+    def __post_init__(self) -> None:
+        _ray()
+
     def __call__(self, work: Work) -> bool:
         """Work on groups until all are finished.
 
@@ -86,10 +97,7 @@ class OnRay:
         """
         # Ray prints pages of its own about a lost machine, on standard output.
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", r"[\s\S]")
-        try:
-            import ray
-        except ImportError as error:
-            raise MissingPackageError("--engine ray", "ray", error) from error
+        ray = _ray()
         ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
         try:
             resource = "GPU" if find_device(work.device).type == "cuda" else "CPU"
