@@ -90,7 +90,9 @@ def test_a_store_that_cannot_be_written_to_is_read(tmp_path, config, monkeypatch
         with pytest.raises(UnwritableFileError, match="cannot be written"):
             store.begin(config, {}, FEDERATION)
     store.path.with_name(f"{store.path.name}-wal").touch()
-    with pytest.raises(StoreError, match="must be brought up to date and cannot be written to: copy"):
+    with pytest.raises(
+        StoreError, match="must be brought up to date and cannot be written to: copy"
+    ):
         Store.existing(tmp_path)
 
 
