@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from fedcohort.errors import InvalidParameterError
@@ -31,13 +33,28 @@ def test_text_becomes_the_value_and_back():
     ("name", "text", "complaint"),
     [
         ("batch_size", "half", "--batch-size must be a whole number at least 1, or full, not 'h"),
+        ("batch_size", "0", "--batch-size must be a whole number at least 1, or full, not '0'"),
         ("rounds", "2.5", "--rounds must be a whole number at least 1, not '2.5'"),
         ("lr", "much", "--lr must be a number above 0, not 'much'"),
     ],
 )
-def test_text_that_is_no_number_is_refused_with_what_is_accepted(name, text, complaint):
+def test_text_that_no_run_takes_is_refused_with_what_is_accepted(name, text, complaint):
     with pytest.raises(InvalidParameterError, match=complaint):
         SETTINGS[name].from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "complaint"),
+    [
+        ("batch_size", 0, "batch_size must be a whole number at least 1, or full, not 0."),
+        ("batch_size", "32", "batch_size must be a whole number at least 1, or full, not the text"),
+        ("lr", "0.1", "lr must be a number above 0, not the text '0.1'."),
+        ("rounds", True, "rounds must be a whole number at least 1, not True."),
+    ],
+)
+def test_values_of_study_files_are_refused_with_what_is_accepted(name, raw, complaint):
+    with pytest.raises(InvalidParameterError, match=re.escape(complaint)):
+        SETTINGS[name].from_toml(raw)
 
 
 def test_models_are_completed_by_their_names():

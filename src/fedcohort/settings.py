@@ -122,11 +122,10 @@ class Setting:
         if text in self.none[:1]:
             return None
         try:
-            return self.kind(text)
+            value = self.kind(text)
         except ValueError:
-            raise InvalidParameterError(
-                f"{self.option} must be {self.accepts}, not {text!r}."
-            ) from None
+            value = text
+        return self._checked(value, self.option, repr(text))
 
     def to_text(self, value: Any) -> str:
         """Return a value as the command line takes it."""
@@ -144,13 +143,19 @@ class Setting:
             return f"{raw:g}"
         if raw in self.none[:1]:
             return None
-        if number and self.kind is float:
-            return float(raw)
         if self.kind is str and not isinstance(raw, str):
             raise InvalidInputError(f"{self.name} must be a text, not {raw!r}.")
         if isinstance(raw, dict | list):
             raise InvalidInputError(f"{self.name} must be one value or a flat list of values.")
-        return raw
+        value = float(raw) if number and self.kind is float else raw
+        text = isinstance(raw, str) and self.kind is not str
+        return self._checked(value, self.name, f"the text {raw!r}" if text else repr(raw))
+
+    def _checked(self, value: Any, name: str, given: str) -> Any:
+        """Return a value, or refuse it in the words of whoever wrote `given` for `name`."""
+        if not self.check(value):
+            raise InvalidParameterError(f"{name} must be {self.accepts}, not {given}.")
+        return value
 
     def say(self, value: Any) -> str:
         """Return a value in the words of a report."""
