@@ -229,7 +229,10 @@ def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
         simulate(seed=3, out=tmp_path / "a")
     with pytest.raises(InvalidInputError):
         simulate(selectors=["mtch"], out=tmp_path / "a")
+    np.save(tmp_path / "trace.npy", np.ones((3, 5)))
     for wrong, said in {
+        ("availability", str(tmp_path / "trace.npy")): "trace has 5 clients where .* has 100",
+        ("dataset", ()): "dataset must be a name, a file or a Dataset, not a tuple",
         ("selectors", "match"): r'must be a list, such as \["match"\], not \'match\'',
         ("selectors", ()): "selectors is empty",
         ("seeds", "12"): "seeds must be a list",
@@ -242,6 +245,17 @@ def test_what_is_wrong_is_refused_before_anything_is_made(tmp_path):
         with pytest.raises(InvalidInputError, match=said):
             simulate(**dict([wrong]), out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_file_of_data_is_given_as_a_path(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(40, 3)), y=np.arange(40) % 2)
+    few = {"clients": 4, "cohort": 2, "rounds": 2, "progress": False}
+    losses = [
+        simulate(dataset=kind(tmp_path / "mine.npz"), selectors=["fedavg"], **few).rounds.train_loss
+        for kind in (Path, str)
+    ]
+    assert losses[0].tolist() == losses[1].tolist()
 
 
 def test_numbers_and_words_are_read_as_in_study_files(results):

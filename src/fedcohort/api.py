@@ -59,7 +59,7 @@ _LISTS = {"selector": "selectors", "seed": "seeds"}
 
 def simulate(
     *,
-    dataset: str | Dataset = "digits",
+    dataset: str | Path | Dataset = "digits",
     model: str | ModelFactory = "auto",
     loss: str | Losses = "auto",
     selectors: Iterable[str | Selector | type[Selector]] = ("dp3s", "fedavg"),
@@ -74,7 +74,7 @@ def simulate(
 
     Parameters
     ----------
-    dataset : str or Dataset
+    dataset : str, Path or Dataset
         A name (``digits``, ``mnist``, …), a file, or a data set of your own.
     model : str or callable
         A name, a reference (``module:factory``, ``FILE.py:factory``), or a factory of your own that
@@ -125,7 +125,7 @@ def simulate(
 
 
 def _named(
-    dataset: str | Dataset,
+    dataset: str | Path | Dataset,
     model: str | ModelFactory,
     loss: str | Losses,
     selectors: Collection[type[Selector]],
@@ -143,6 +143,11 @@ def _named(
         datasets[dataset] = given
         if given.client is not None:
             chosen.setdefault("skew", "natural")
+    elif not isinstance(dataset, str | Path):
+        raise InvalidInputError(
+            f"dataset must be a name, a file or a Dataset, not a {type(dataset).__name__}: make a"
+            " Dataset of arrays."
+        )
     if isinstance(model, nn.Module):
         raise InvalidModelError(
             f"model is a {type(model).__name__} that is made already, and every run makes its own:"
@@ -154,7 +159,7 @@ def _named(
     if not isinstance(loss, str):
         function, loss = loss, _reference(loss)
         losses[loss] = function
-    named = {"dataset": dataset, "model": model, "loss": loss}
+    named = {"dataset": str(dataset), "model": model, "loss": loss}
     return Materials(datasets, factories, losses, selectors, heard), chosen | named
 
 

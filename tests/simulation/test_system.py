@@ -94,7 +94,7 @@ def test_a_trace_repeats(tmp_path):
     there = [availability.of(0, round_, 3).tolist() for round_ in (1, 2, 3)]
     assert there == [[0, 2], [1, 2], [0, 2]]
     with pytest.raises(InvalidParameterError, match="3 clients where the federation has 4"):
-        availability.of(0, 1, 4)
+        availability.check(4)
 
 
 @pytest.mark.parametrize("text", ["sometimes", "0", "1.5", "daily:", "daily:2", "missing.npy"])

@@ -118,7 +118,8 @@ def find_layer(model: nn.Module, name: str | None) -> nn.Module:
     if connected := _connected(model):
         return connected[0]
     raise InvalidModelError(
-        "The model has no fully connected layer to profile with: name another layer."
+        "The model has no fully connected layer to profile with: name another layer, in a"
+        " run by profile_layer."
     )
 
 

@@ -66,14 +66,17 @@ class Availability:
     daily: bool = False
     trace: NDArray[np.bool_] | None = None
 
+    def check(self, clients: int) -> None:
+        """Refuse a trace of other clients than the federation's."""
+        if self.trace is not None and self.trace.shape[1] != clients:
+            raise InvalidParameterError(
+                f"The availability trace has {self.trace.shape[1]} clients where the federation has"
+                f" {clients}: give a trace of as many columns."
+            )
+
     def of(self, seed: int, round_: int, clients: int) -> Ids | None:
         """Return the clients that are there, int64 [m]; None is everyone."""
         if self.trace is not None:
-            if self.trace.shape[1] != clients:
-                raise InvalidParameterError(
-                    f"The availability trace has {self.trace.shape[1]} clients where the"
-                    f" federation has {clients}: give a trace of as many columns."
-                )
             return np.flatnonzero(self.trace[(round_ - 1) % len(self.trace)])
         if self.share >= 1:
             return None

@@ -96,7 +96,7 @@ def check_alpha(alpha: float) -> float:
     # Below 1e-300 the logarithms of the gamma draws leave the range of a float.
     if not (math.isfinite(alpha) and alpha >= 1e-300):
         raise InvalidParameterError(
-            f"The α of a Dirichlet must be above 0 and finite, not {alpha}."
+            f"The α of skew dirichlet:α must be above 0 and finite, not {alpha}."
         )
     return float(alpha)
 

@@ -23,6 +23,7 @@ from fedcohort.simulation.profiling import check_layer
 from fedcohort.simulation.progress import Progress
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import Study
+from fedcohort.simulation.system import parse_availability
 from fedcohort.training.inputs import prepare_inputs
 from fedcohort.training.modules import takes_one_sample
 
@@ -69,7 +70,15 @@ def prepare_study(
         ),
         *_PROFILED,
     )
+    check_availability = once(
+        lambda config: parse_availability(config.availability).check(
+            len(materials.federation(config))
+        ),
+        *_SHAPING,
+        "availability",
+    )
     for config in study.configs:
+        check_availability(config)
         if not takes_one(config):
             _check_batches(config, materials.federation(config))
         if Need.PROFILE in needs(config) and config.profile == "fc1":
