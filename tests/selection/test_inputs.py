@@ -23,6 +23,15 @@ def test_what_is_no_array_of_numbers_is_refused(what, given):
         make_selector("match").fit(**given)
 
 
+def test_lengths_that_differ_are_named():
+    with pytest.raises(
+        InvalidInputError, match=r"profiles has shape \[5, 2\] and sizes has shape \[4\]\.$"
+    ):
+        make_selector("match").fit(PROFILES, sizes=np.ones(4))
+    with pytest.raises(InvalidInputError, match=r"sizes has shape \[4\] and clients is 5\.$"):
+        make_selector("fedavg").fit(sizes=np.ones(4), clients=5)
+
+
 @pytest.mark.parametrize("rng", [0, None, np.random.RandomState(0)])
 def test_chance_is_a_generator_of_numpy(rng):
     selector = make_selector("dp3s").fit(PROFILES)

@@ -194,9 +194,11 @@ class Selector(ABC):
         lengths = {len(np.atleast_1d(array)) for array in told.values()}
         lengths |= set() if clients is None else {clients}
         if len(lengths) != 1:
+            found = [f"{name} has shape {list(array.shape)}" for name, array in told.items()]
+            found += [] if clients is None else [f"clients is {clients}"]
             raise InvalidInputError(
-                "profiles, sizes and label_counts must speak of the same clients, but their lengths"
-                f" are {sorted(lengths)}."
+                "profiles, sizes and label_counts must speak of the same clients, but"
+                f" {' and '.join(found)}."
                 if lengths
                 else "Nothing says how many clients there are: pass profiles, sizes or clients=C."
             )
@@ -403,9 +405,10 @@ class Selector(ABC):
                 " available."
             )
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(rows):
+            told = repr(k) if isinstance(k, str) else k
             raise CohortSizeError(
-                f"A cohort of {k} cannot be chosen from {len(rows)} available clients: take k"
-                f" between 1 and {len(rows)}."
+                f"A cohort of {told} cannot be chosen from {len(rows)} available clients: take a"
+                f" whole number k between 1 and {len(rows)}."
             )
         return rows
 
