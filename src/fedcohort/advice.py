@@ -23,6 +23,8 @@ of each, fitted to the conditions of the leaderboard (`studies/advise.py`, docs/
 
 import dataclasses
 import math
+import shutil
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +52,8 @@ _GAP = 3.0
 OTHER_GRADIENT_ERROR = 0.154
 OTHER_ERROR = 0.061
 _LARGEST_SPREAD = 0.3
+# Paragraphs are no wider, however wide the terminal is.
+_WIDTH = 80
 # Gains that are worth a change, and that are worth a try.
 _CLEAR, _SLIGHT = 1.25, 1.1
 
@@ -144,7 +148,7 @@ class Advice:
     def recommendation(self) -> str:
         """One sentence: what to do."""
         if self.k == self.clients:
-            return "Everybody trains in every round, so there is nothing to select."
+            return "Everybody is asked in every round, so there is nothing to select."
         if self.gain is None:
             return (
                 "No gain can be predicted, since these profiles differ far more than mean outputs"
@@ -185,7 +189,8 @@ class Advice:
     @property
     def line(self) -> str:
         """All of it in one line, for a log."""
-        kinds = "" if self.kinds is None else f", about {self.kinds} kinds"
+        few = {None: "", 1: ", all of one kind"}
+        kinds = few.get(self.kinds, f", about {self.kinds} kinds")
         uniform, match = self.distances["fedavg"], self.distances["match"]
         if_so = f" That is so if {_BALANCE}." if self._assumes_balance else ""
         return (
@@ -194,29 +199,36 @@ class Advice:
         )
 
     def __str__(self) -> str:
-        seem = (
-            "There is no clear number of kinds of clients."
-            if self.kinds is None
-            else f"There seem to be {self.kinds} kinds of clients, or of what they mix."
+        few = {
+            None: "There is no clear number of kinds of clients.",
+            1: "They seem to be of one kind.",
+        }
+        seem = few.get(
+            self.kinds, f"There seem to be {self.kinds} kinds of clients, or of what they mix."
         )
-        lost = f", of whom {self.lost:.0%} do not answer".replace("%", " %") if self.lost else ""
+        lost = f", of whom {self.lost:.0%} do not answer" if self.lost else ""
+        head = f"{self.clients} clients, cohorts of {self.k}{lost}. {seem}\n"
+        if self.k == self.clients:
+            return _printed(f"{head}\n{self.recommendation}")
         rows = [("uniform (fedavg)", self.distances["fedavg"])]
         rows += [(rule, self.distances[rule]) for rule in RULES[1:]]
         rows += [("best cohort found", self.best), ("noise of samples", self.noise)]
         table = "\n".join(f"  {name:<18}{value:6.2f}" for name, value in rows)
-        gain = "cannot be predicted" if self.gain is None else f"{self.gain:.2f} times as fast"
+        gain = (
+            ""
+            if self.gain is None
+            else f"Predicted gain of match over uniform sampling: {self.gain:.2f} times as fast.\n"
+        )
         felt = (
             ""
             if self.gradient_spread is None
             else f"Their gradients are off by {self.gradient_spread:.1%} of a sample's.\n"
         )
-        return (
-            f"{self.clients} clients, cohorts of {self.k}{lost}. {seem}\n"
-            f"\nHow far a cohort's mean profile is from everyone's:\n{table}\n"
-            f"\nUniform cohorts are as close as match's from {self.equal_cohort} clients on.\n"
-            f"They are off by {self.spread:.1%} of the mean profile, and match leaves"
-            f" {self.left:.0%} of that.\n{felt}".replace("%", " %")
-            + f"Predicted gain of match over uniform sampling: {gain}.\n"
+        return _printed(
+            f"{head}\nHow far a cohort's mean profile is from everyone's:\n{table}\n"
+            f"\nUniform cohorts of {self.equal_cohort} or more are as close as match's.\n"
+            f"Those of {self.k} are off by {self.spread:.1%} of the mean profile, and match leaves"
+            f" {self.left:.0%} of that.\n{felt}{gain}"
             f"\n{self.recommendation}\n{self.cannot_know}"
         )
 
@@ -230,6 +242,14 @@ class Advice:
             "recommendation": self.recommendation,
             "cannot_know": self.cannot_know,
         }
+
+
+def _printed(text: str) -> str:
+    """Return a text with lines as long as the terminal's at most, and a space before "%"."""
+    width = min(shutil.get_terminal_size().columns, _WIDTH)
+    # Lines are not broken at a no-break space.
+    lines = text.replace("%", "\xa0%").splitlines()
+    return "\n".join(textwrap.fill(line, width) for line in lines).replace("\xa0", " ")
 
 
 def advise(
