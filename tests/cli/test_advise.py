@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedcohort.cli.advise import read_profiles
 from fedcohort.cli.app import app
 from fedcohort.errors import FedcohortError
 
@@ -67,6 +68,48 @@ def test_clients_that_promise_privacy_send_no_agreements():
     assert json.loads(asked("--clients", 50, "--skew", 1, "--json"))["gradient_spread"] > 0.2
 
 
+def test_a_first_line_of_names_is_no_client(tmp_path):
+    rows = "1,2\n3,4\n"
+    said = set()
+    for name, text in {
+        "plain": rows,
+        "names": f"a,b\n{rows}",
+        "comments": "# all\n# profiles\na,b\n1,2\n# 5,6\n3,4\n",
+        "spreadsheet": f"\ufeff{rows}",
+        "ends": f"{rows}\n\n",
+    }.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_text(text, "utf-8")
+        said.add(read_profiles(path)[0].tobytes())
+    assert said == {np.array([[1.0, 2.0], [3.0, 4.0]]).tobytes()}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1,,3\n4,5,6\n", "cell 2 of line 1 is ''"),
+        ("NA,2,3\n4,5,6\n", "cell 1 of line 1 is 'NA'"),
+        ("NA,NA,NA\n4,5,6\n", "cell 1 of line 1 is 'NA'"),
+        (",,\n4,5,6\n", "cell 1 of line 1 is ''"),
+        ("\n1\n2\n", "cell 1 of line 1 is ''"),
+        ("a,b\nward-0,1\nward-1,2\n", "cell 1 of line 2 is 'ward-0'"),
+        ("ward-0,1\nward-1,2\n", "cell 1 of line 1 is 'ward-0'"),
+        ("a,b\n1,2\n3,x\n", "cell 2 of line 3 is 'x'"),
+        ("1,2\n\n3,4\n", "cell 1 of line 2 is ''"),
+        ("# all\na,b\n1,2\n3,inf\n", "cell 2 of line 4 is 'inf', no finite number"),
+        ("nan,nan\n4,5\n", "cell 1 of line 1 is 'nan'"),
+        ("1,2\n3\n", "line 2 is of length 1, and those before it of 2"),
+        ("1_0\n2\n", "1_0"),
+        ("", "no rows"),
+        ("a,b\n", "no rows"),
+    ],
+)
+def test_no_line_of_a_table_is_left_out_in_silence(tmp_path, text, words):
+    (tmp_path / "p.csv").write_text(text)
+    with pytest.raises(FedcohortError, match=rf"'.*p\.csv' cannot be read \(.*{words}"):
+        read_profiles(tmp_path / "p.csv")
+
+
 def test_json_is_one_document(tmp_path, profiles):
     np.save(tmp_path / "p.npy", profiles)
     said = json.loads(asked("--profiles", tmp_path / "p.npy", "-k", 4, "--dropout", 0.25, "--json"))
@@ -92,6 +135,20 @@ def test_over_selection_is_asked_and_lost():
     assert said["lost"] == pytest.approx(3 / 13)
 
 
+def test_a_file_may_be_asked_of_with_all_that_cohorts_have(tmp_path, profiles):
+    np.save(tmp_path / "p.npy", profiles)
+    given = ("--profiles", tmp_path / "p.npy", "--over-selection", 1.5)
+    said = json.loads(asked(*given, "-k", 4, "--dropout", 0.5, "--json"))
+    assert (said["k"], said["lost"]) == (6, 0.5)
+    with pytest.raises(FedcohortError, match="between 1 and 40"):
+        asked(*given, "-k", 41)
+
+
+def test_a_file_may_have_more_clients_than_a_run_has_by_default(tmp_path, profiles):
+    np.save(tmp_path / "p.npy", np.tile(profiles, (3, 1)))
+    assert "120 clients, cohorts of 120" in asked("--profiles", tmp_path / "p.npy", "-k", 120)
+
+
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
@@ -107,12 +164,22 @@ def test_over_selection_is_asked_and_lost():
         ("must hold numbers", ("--profiles", "text.npy")),
         ("cannot be read", ("--profiles", "torn.npy")),
         ("cannot be read", ("--profiles", "p.npy", "--sizes", "torn.npz")),
+        ("misspelt.npz' for an array 'size': did you mean 'sizes'", ("--profiles", "misspelt.npz")),
+        (r"deep.npy' has shape \[1, 40, 12\]: profiles must be", ("--profiles", "deep.npy")),
+        (r"none.npy' has shape \[0, 12\]: profiles must be", ("--profiles", "none.npy")),
+        (r"sizes has shape \[9\]", ("--profiles", "p.npy", "--sizes", "few.npy")),
+        (r"sizes has shape \[9\]", ("--profiles", "few.npz")),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(tmp_path, monkeypatch, profiles, words, arguments):
     monkeypatch.chdir(tmp_path)
     np.save("p.npy", profiles)
     np.savez("other.npz", other=profiles)
+    np.savez("misspelt.npz", profiles=profiles, size=np.ones(40))
+    np.savez("few.npz", profiles=profiles, sizes=np.ones(9))
+    np.save("few.npy", np.ones(9))
+    np.save("deep.npy", profiles[None])
+    np.save("none.npy", profiles[:0])
     np.save("text.npy", np.array(["a"]))
     (tmp_path / "words.csv").write_text("a,b\nc,d\n")
     (tmp_path / "empty.csv").write_text("")
