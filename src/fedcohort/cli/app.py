@@ -309,11 +309,16 @@ def select(
     ] = "dp3s",
     seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
     sizes: Annotated[Path | None, typer.Option(help="Samples a client: .npy or .csv.")] = None,
+    json: Json = False,
 ) -> None:
     """Choose one cohort from profiles and print its client ids on one line."""
     from fedcohort.cli.select import select_once
 
-    typer.echo(" ".join(map(str, select_once(profiles, k, selector, seed, sizes))))
+    cohort = select_once(profiles, k, selector, seed, sizes)
+    if json:
+        print_document({"ids": cohort.ids.tolist(), "weights": cohort.weights.tolist()})
+    else:
+        typer.echo(" ".join(map(str, cohort.ids.tolist())))
 
 
 @app.command()
