@@ -272,6 +272,22 @@ def test_an_installed_package_is_its_name_and_its_files(tmp_path, monkeypatch):
     assert found[0] == found[1] != found[2]
 
 
+def test_what_is_installed_is_gone_through_once(monkeypatch):
+    scans = []
+
+    def scan():
+        scans.append(1)
+        return {"one": [], "two": []} if len(scans) == 1 else {"late": []}
+
+    monkeypatch.setattr(module, "_distributions", {})
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", scan)
+    for package in ("one", "two", "one"):
+        module._edition.__wrapped__(package)
+    assert len(scans) == 1
+    module._edition.__wrapped__("late")
+    assert len(scans) == 2, "it was installed since"
+
+
 def test_what_cannot_change_a_result_is_passed_over(tmp_path):
     with (tmp_path / "log").open("w") as log:
         held = [threading.Lock(), threading.Event(), logging.getLogger("a"), log]

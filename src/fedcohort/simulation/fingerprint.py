@@ -63,6 +63,8 @@ _HOOKS = {name for name in vars(nn.Module()) if "hook" in name}
 _HEAP_TYPE = 1 << 9
 _LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+# Filled by the first that is asked for: going through all that is installed takes half a second.
+_distributions: dict[str, list[str]] = {}
 
 
 def fingerprint(thing: object, what: str) -> str:
@@ -193,7 +195,9 @@ def _named(module: str, name: str) -> str:
 @functools.cache
 def _edition(package: str) -> str:
     """Return a digest of the files of an installed package."""
-    names = importlib.metadata.packages_distributions().get(package, ())
+    if package not in _distributions:
+        _distributions.update(importlib.metadata.packages_distributions())
+    names = _distributions.get(package, ())
     files = (file for name in names for file in importlib.metadata.files(name) or ())
     # How it was installed is in a folder of its own.
     told = (f for f in files if f.hash and not f.parts[0].endswith(".dist-info"))
