@@ -1,12 +1,14 @@
 """What an object's digest depends on, and what it does not."""
 
 import collections
+import copy
 import dataclasses
 import enum
 import functools
 import importlib
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -189,11 +191,48 @@ def test_running_code_does_not_change_it():
     assert of(times) == before
 
 
-def test_comments_and_lines_do_not_matter():
-    plain, moved = {}, {}
-    exec("def times(x):\n    return x * 3", plain)
-    exec("\n\n# A comment.\ndef times(x):\n    # More.\n\n    return x * 3", moved)
-    assert of(plain["times"]) == of(moved["times"])
+@pytest.mark.parametrize("use", [copy.copy, pickle.dumps], ids=["copy", "pickle"])
+def test_copying_does_not_change_it(use, monkeypatch):
+    class Plain:
+        pass
+
+    monkeypatch.setattr(sys.modules[__name__], "Plain", Plain, raising=False)
+    Plain.__qualname__ = "Plain"
+    before = of(Plain)
+    use(Plain())
+    assert "__slotnames__" in vars(Plain)
+    assert of(Plain) == before
+
+
+@pytest.mark.parametrize("end", ["return x * 3", "x.append('a')", "return lambda: 'a'"])
+def test_comments_docstrings_and_lines_do_not_matter(end):
+    def times(text):
+        space = {}
+        exec(text, space)
+        return of(space["times"])
+
+    plain = times(f"def times(x):\n    {end}")
+    assert times(f"\n\n# A comment.\ndef times(x):\n    # More.\n\n    {end}") == plain
+    assert times(f"def times(x):\n    'It times.'\n    {end}") == plain
+    assert times(f"def times(x):\n    'a'\n    {end}") == plain
+
+
+def test_docstrings_of_a_class_in_a_function_do_not_matter():
+    def made(docstring, value="'a'"):
+        space = {}
+        lines = ("def make():", " class Own:", f"  {docstring}", f"  a = {value}", "  b = len(a)")
+        lines += ("  def f(self):", f"   {docstring}", "   return self.a.upper", " return Own")
+        exec("\n".join(lines), space)
+        return of(space["make"])
+
+    assert len({made(""), made("'It is.'"), made("'a'")}) == 1
+    assert made("", "'b'") != made("")
+
+
+def test_what_reads_as_a_docstring_and_is_none_does_matter():
+    found = {of(eval(f"lambda: [{a!r} for _ in (1, 2)]")) for a in "ab"}
+    found |= {of(eval(f"lambda: {a!r}")) for a in "ab"}
+    assert len(found) == 4
 
 
 @pytest.fixture
@@ -237,6 +276,19 @@ def test_helpers_in_other_files_are_part_of_it(files, text):
     ]
     assert found[0] == found[1]
     assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("from own_acts import act\ndef loss(x): return act(x)", False),
+        ("def loss(x):\n    from own_acts import act\n    return act(x)", True),
+    ],
+)
+def test_docstrings_of_helpers_matter_where_their_whole_file_does(files, text, whole):
+    acts = "def act(x):\n    '{}'\n    return x"
+    one, two = (of(files(own_main=text, own_acts=acts.format(a)).loss) for a in ("One.", "Two."))
+    assert (one != two) == whole
 
 
 def test_values_that_are_set_in_a_module_of_settings_are_part_of_it(files):

@@ -4,7 +4,8 @@ What a run's key is made of must not change with memory addresses, hash seeds, t
 dicts, or where a file lies; and must change with whatever makes the object do something else:
 
 - a function is its bytecode, its defaults, the cells it closes over and, recursively, what it names
-  in its module; comments and line numbers do not matter, and code without a source file counts too;
+  in its module; comments, docstrings and line numbers do not matter, and code without a source file
+  counts too;
 - a class is its bases and its namespace; any other object what `copy` would take of it: its class
   and its state; arrays and tensors are their values; a module that is passed around, or imported
   inside a function, is its file and the modules that this imports;
@@ -50,11 +51,12 @@ _IDLE = (
     *(logging.Logger, logging.Handler),
     *(weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet),
 )
-# Of a class: what Python and torch keep there for themselves, and what says where it was written.
+# Of a class: what Python and torch keep there for themselves, some of it only once it was copied or
+# run, and what says where it was written.
 _NOT_ITS_OWN = {
     *("__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "__annotate_func__"),
     *("__annotations_cache__", "__firstlineno__", "__static_attributes__"),
-    *("_abc_impl", "_backward_cls"),
+    *("__slotnames__", "_abc_impl", "_backward_cls"),
 }
 # Of a module: where it lies and how it was found.
 _OF_MODULES = {*vars(types.ModuleType("")), "__file__", "__cached__", "__builtins__"}
@@ -63,6 +65,7 @@ _HOOKS = {name for name in vars(nn.Module()) if "hook" in name}
 _HEAP_TYPE = 1 << 9
 _LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+_HAS_DOCSTRING = 1 << 26
 # Filled by the first that is asked for: going through all that is installed takes half a second.
 _distributions: dict[str, list[str]] = {}
 
@@ -162,11 +165,21 @@ class _Walk:
 
 
 def _of_code(code: types.CodeType, told: _Walk) -> Iterator[str]:
-    yield code.co_code.hex()
+    steps = list(dis.get_instructions(code))
+    stored = [step.argval if step.opname == "STORE_NAME" else None for step in steps]
+    for step, *names in zip(steps, stored, (*stored[1:], None), strict=True):
+        if not _NOT_ITS_OWN.isdisjoint(names):
+            # A class that is made in a function is given its docstring by code.
+            continue
+        # Constants and names, not their numbers: docstrings are numbered among them.
+        if step.opcode in dis.hasconst:
+            yield f"{step.opcode} {told(step.argval)}"
+        else:
+            yield f"{step.opcode} {step.argrepr if step.opcode in dis.hasname else step.arg}"
     yield code.co_exceptiontable.hex()
-    yield told((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags))
-    yield told((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
-    yield told(code.co_consts)
+    flags = code.co_flags & ~_HAS_DOCSTRING
+    yield told((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags))
+    yield told((code.co_varnames, code.co_freevars, code.co_cellvars))
 
 
 def _known_name(thing: object) -> str | None:
