@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from running import run
+from running import run, without_times
 from torch import nn
 
 from fedcohort import references
@@ -19,6 +19,7 @@ from fedcohort.selection.registry import _registered, register
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation import content as content_module
 from fedcohort.simulation.content import with_content
+from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.materials import Materials
 from fedcohort.simulation.study import study_of_runs
 
@@ -182,6 +183,35 @@ class Times(nn.Module):
 
     def forward(self, x):
         return self.layer(x.flatten(1)) * self.a
+
+
+def traced(model):
+    return torch.jit.trace(model, torch.zeros(2, 1, 8, 8))
+
+
+def with_scripted_part(model):
+    return nn.Sequential(nn.Flatten(), torch.jit.script(model.layer))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    "compiled", [torch.jit.script, traced, with_scripted_part, torch.fx.symbolic_trace]
+)
+def test_a_model_that_torch_compiled_trains_as_it_does_otherwise(tmp_path, digits, compiled):
+    config = RunConfig(model="own:make", selector="fedavg", clients=5, cohort=2, rounds=2)
+    found = []
+    for number, made in enumerate((lambda model: model, compiled, compiled)):
+        objects = {"models": {"own:make": lambda _, outputs, made=made: made(Times(outputs, 1.0))}}
+        materials = Materials({"digits": digits}, **objects)
+        prepared = prepare_study(study_of_runs([config]), device="cpu", materials=materials)
+        with Store(tmp_path / str(number)) as store:
+            assert run_study(prepared, store)
+            (done,) = store.configs()
+            records = list(map(without_times, store.records(done.key)))
+        found.append((done.key, records))
+    assert found[0][1] == found[1][1]
+    assert found[0][0] != found[1][0]
+    assert found[1] == found[2]
 
 
 def closed(a):

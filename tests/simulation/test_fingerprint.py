@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import importlib
+import io
 import logging
 import os
 import pickle
@@ -24,6 +25,8 @@ from torch import nn
 from fedcohort.errors import InvalidInputError
 from fedcohort.simulation import fingerprint as module
 from fedcohort.simulation.fingerprint import common_fingerprint, fingerprint
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 
 def of(thing):
@@ -161,7 +164,101 @@ def layer(a):
     return held
 
 
+class Scaled(nn.Module):
+    a: float
+
+    def __init__(self, a):
+        super().__init__()
+        self.a = a
+
+    def forward(self, x):
+        return x * self.a
+
+
+def script(text):
+    return torch.jit.CompilationUnit(f"def times({text}\n").times
+
+
+def scripted_code(a):
+    return script(f"x):\n    return x * {a}")
+
+
+def scripted_default(a):
+    return script(f"x, a: float = {a}):\n    return x * a")
+
+
+def scripted_attribute(a):
+    return torch.jit.script(Scaled(a))
+
+
+def scripted_inside(a):
+    return nn.Sequential(torch.jit.script(nn.LeakyReLU(a)))
+
+
+def scripted_layer(a):
+    return torch.jit.script(nn.Sequential(layer(a)))
+
+
+def traced_hook(a):
+    traced = traced_layer(1.0)
+    traced.register_forward_hook(lambda *given: given[2] * a)
+    return traced
+
+
+def loaded(a):
+    file = io.BytesIO()
+    torch.jit.save(scripted_attribute(a), file)
+    file.seek(0)
+    return torch.jit.load(file)
+
+
+def traced_constant(a):
+    return torch.jit.trace(long_tensor(a), torch.ones(5000))
+
+
+def traced_layer(a):
+    return torch.jit.trace(layer(a), torch.ones(2, 2))
+
+
+def traced_python(a):
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x * a
+
+    return torch.jit.trace(lambda x: Own.apply(x) + 1, torch.ones(2))
+
+
+def frozen(a):
+    return torch.jit.freeze(scripted_attribute(a).eval())
+
+
+def compiled_inside(a):
+    return nn.Sequential(torch.compile(Scaled(a), backend="eager"))
+
+
+def symbolic(a):
+    return torch.fx.symbolic_trace(Scaled(a))
+
+
+def symbolic_layer(a):
+    return torch.fx.symbolic_trace(nn.Sequential(layer(a)))
+
+
+def symbolic_graph(a):
+    return symbolic(a).graph
+
+
+def symbolic_call(a):
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(default(a), (graph.placeholder("x"),)))
+    return graph
+
+
 MAKERS = [
+    *(scripted_code, scripted_default, scripted_attribute, scripted_inside, scripted_layer),
+    *(traced_hook, loaded, frozen, traced_constant, traced_layer, traced_python, compiled_inside),
+    *(symbolic, symbolic_layer, symbolic_graph, symbolic_call),
     *(closure, default, keyword, inner, cached, decorated, attribute, method, own_class, derived),
     *(descriptors, parameters, members, executed, named, long_tensor, hooked, layer),
     *(Weighted, Slotted, torch.tensor, np.float32, np.array, nn.LeakyReLU, str),
@@ -191,6 +288,15 @@ def test_running_code_does_not_change_it():
     assert of(times) == before
 
 
+def test_using_a_model_does_not_change_it():
+    for model in (scripted_attribute(2.0), traced_layer(2.0), symbolic_layer(2.0)):
+        before = of(model)
+        for _ in range(3):
+            copy.deepcopy(model)(torch.ones(2, 2))
+            model(torch.ones(2, 2))
+        assert of(model) == before
+
+
 @pytest.mark.parametrize("use", [copy.copy, pickle.dumps], ids=["copy", "pickle"])
 def test_copying_does_not_change_it(use, monkeypatch):
     class Plain:
@@ -215,6 +321,8 @@ def test_comments_docstrings_and_lines_do_not_matter(end):
     assert times(f"\n\n# A comment.\ndef times(x):\n    # More.\n\n    {end}") == plain
     assert times(f"def times(x):\n    'It times.'\n    {end}") == plain
     assert times(f"def times(x):\n    'a'\n    {end}") == plain
+    branch = "x, n: int):\n    if n > 0:\n        {}x = x + n\n    return x"
+    assert of(script(branch.format(""))) == of(script(branch.format("# More.\n\n        ")))
 
 
 def test_docstrings_of_a_class_in_a_function_do_not_matter():
@@ -416,7 +524,12 @@ class Net(nn.Module):
         from own_helper import helped
         return helped(self.act(x))
 
-print(*(fingerprint(thing, "it") for thing in (Own, Net, Net(), NAMES, torch.relu, np.exp)))
+torch.manual_seed(0)
+layers = nn.Sequential(nn.Flatten(), nn.Linear(2, 3), nn.ReLU())
+things = [Own, Net, Net(), NAMES, torch.relu, np.exp, torch.jit.script(layers)]
+things += [torch.jit.trace(layers, torch.ones(2, 2)), torch.fx.symbolic_trace(layers)]
+things += [torch.jit.CompilationUnit("def one(x): return x + 1\\n").one]
+print(*(fingerprint(thing, "it") for thing in things))
 """
 
 
@@ -425,6 +538,10 @@ import json, torch
 
 class Other(torch.autograd.Function):
     pass
+
+# What TorchScript compiles after these has other names.
+torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 2)))
+torch.jit.trace(torch.nn.Sequential(torch.nn.Linear(3, 2)), torch.ones(2, 3))
 """
 
 
@@ -447,4 +564,4 @@ def test_it_is_the_same_in_another_process_and_folder(tmp_path):
         assert done.returncode == 0, done.stderr
         found.append(done.stdout.split())
     assert found[0] == found[1] == found[2]
-    assert len(set(found[0])) == 6
+    assert len(set(found[0])) == 10

@@ -5,7 +5,7 @@ dicts, or where a file lies; and must change with whatever makes the object do s
 
 - a function is its bytecode, its defaults, the cells it closes over and, recursively, what it names
   in its module; comments, docstrings and line numbers do not matter, and code without a source file
-  counts too;
+  counts too; of what TorchScript and torch.fx have made of code, what they made;
 - a class is its bases and its namespace; any other object what `copy` would take of it: its class
   and its state; arrays and tensors are their values; a module that is passed around, or imported
   inside a function, is its file and the modules that this imports;
@@ -28,6 +28,7 @@ import io
 import logging
 import operator
 import os
+import re
 import sys
 import threading
 import types
@@ -62,10 +63,15 @@ _NOT_ITS_OWN = {
 _OF_MODULES = {*vars(types.ModuleType("")), "__file__", "__cached__", "__builtins__"}
 # Python numbers hooks through the whole process.
 _HOOKS = {name for name in vars(nn.Module()) if "hook" in name}
+# Of a module that torch is to compile.
+_ADDRESS = "_torchdynamo_wrapper_id"
 _HEAP_TYPE = 1 << 9
 _LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 _HAS_DOCSTRING = 1 << 26
+# TorchScript's names of classes say where they lie, and are numbered in the order of compiling;
+# what follows a # are lines of files.
+_PLACES = re.compile(r"__torch__[\w.]*| # .*:\d+:\d+$", re.MULTILINE)
 # Filled by the first that is asked for: going through all that is installed takes half a second.
 _distributions: dict[str, list[str]] = {}
 
@@ -460,6 +466,31 @@ def _(thing: nn.Module, told: _Walk) -> Iterator[str]:
     yield told(_state(thing))
 
 
+@_describe.register(torch.jit.ScriptFunction)
+def _(thing: Any, told: _Walk) -> Iterator[str]:
+    yield told(_scripted(thing))
+
+
+@_describe.register(torch.Graph)
+def _(thing: Any, told: _Walk) -> Iterator[str]:
+    yield _PLACES.sub("", str(thing))
+    # In that text large tensors have no values, and calls of Python no code.
+    yield from (told(node.output().toIValue()) for node in thing.findAllNodes("prim::Constant"))
+    yield from (told(node.pyobj()) for node in thing.findAllNodes("prim::PythonOp"))
+
+
+@_describe.register
+def _(thing: torch.fx.Graph, told: _Walk) -> Iterator[str]:
+    code = thing.python_code("self")
+    yield code.src
+    yield told(code.globals)
+
+
+def _scripted(function: Any) -> tuple[str, torch.Graph]:
+    """Return the signature, which has the defaults, and the code of a function of TorchScript's."""
+    return _PLACES.sub("", str(function.schema)), function.inlined_graph
+
+
 def _form(tensor: torch.Tensor) -> tuple[str, ...]:
     shape = str(tuple(tensor.shape))
     return type(tensor).__qualname__, str(tensor.dtype), shape, str(tensor.requires_grad)
@@ -471,7 +502,21 @@ def _of_bytes(array: np.ndarray[Any, Any]) -> str:
 
 def _state(module: nn.Module) -> dict[str, Any]:
     """Return the attributes of a module; of its hooks the order counts, not their numbers."""
+    scripted = isinstance(module, torch.jit.ScriptModule)
     return {
         name: list(value.values()) if name in _HOOKS and isinstance(value, dict) else value
         for name, value in vars(module).items()
+        if name in _HOOKS or not (scripted or name == _ADDRESS)
+    } | (_scripted_state(module) if scripted else {})
+
+
+def _scripted_state(module: Any) -> dict[str, Any]:
+    """Return what TorchScript holds of a module: Python has only views of it, some made by use."""
+    held, parts = module._c, ("_parameters", "_buffers", "_modules")
+    # Asked anew, since what was frozen does not keep it.
+    kind: Any = torch._C.ConcreteModuleType.from_jit_type(held._type())
+    return {
+        **{name: _scripted(held._get_method(name)) for name in held._method_names()},
+        **{name: held.getattr(name) for name in kind.get_attributes()},
+        **{name: dict(getattr(module, name).items()) for name in parts},
     }
