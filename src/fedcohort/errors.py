@@ -6,7 +6,7 @@ prints it and exits with code 2; a library user can catch `FedcohortError` or th
 
 import difflib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class FedcohortError(Exception):
@@ -31,13 +31,33 @@ class InvalidInputError(FedcohortError, ValueError):
     """An argument, option or file has a value that cannot be used."""
 
 
+def did_you_mean(name: str, known: Sequence[str], otherwise: str) -> str:
+    """Return how a refusal of a name ends: with a known one that is near, or `otherwise`.
+
+    Parameters
+    ----------
+    name : str
+        What was asked for.
+    known : sequence of str
+        What there is.
+    otherwise : str
+        What to say when none of it is near.
+
+    Examples
+    --------
+    >>> did_you_mean("matsch", ["dp3s", "match"], "correct the name.")
+    "did you mean 'match'?"
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else otherwise
+
+
 class UnknownNameError(InvalidInputError):
     """A name (of a selector, data set, model, ...) that nothing is registered under."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
+        hint = did_you_mean(name, known, f"choose one of {', '.join(known)}.")
         super().__init__(f"There is no {kind} {name!r}: {hint}")
 
 

@@ -1,7 +1,6 @@
 """Things of your own by reference: ``module:attribute`` or ``FILE.py:attribute``."""
 
 import contextlib
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedcohort.errors import InvalidInputError
+from fedcohort.errors import InvalidInputError, did_you_mean
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -40,8 +39,7 @@ def load_reference(
     except (Exception, SystemExit) as raised:
         raise error(f"{complaint} ({_account(raised)}): correct that first.") from raised
     if not hasattr(module, attribute):
-        near = difflib.get_close_matches(attribute, dir(module), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "correct the name."
+        hint = did_you_mean(attribute, dir(module), "correct the name.")
         raise error(f"{complaint}, since {where!r} defines no {attribute!r}: {hint}")
     return getattr(module, attribute)
 
