@@ -12,6 +12,8 @@ from fedcohort.cli import main
     [
         (("run", "--save-model", "file"), "The folder 'file' cannot be made (File exists)"),
         (("study", "run", "s.toml", "--log", "mlflow:gopher://x"), "mlflow:gopher://x cannot"),
+        (("run", "--dataset", ""), "There is no data set ''"),
+        (("run", "--dataset", "."), "The folder . holds neither x.npy, nor"),
         (("study", "run", "s.toml", "--engine", "ray"), "--engine ray needs"),
     ],
 )

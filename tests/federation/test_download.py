@@ -361,6 +361,14 @@ def test_packed_and_unpacked_files_give_the_same_data(data_home, monkeypatch, fi
     assert data.x_train.flags.writeable
 
 
+@pytest.mark.parametrize("action", [load_dataset, fetch])
+@pytest.mark.usefixtures("small")
+def test_a_chosen_folder_that_is_not_there_is_no_reason_to_download(data_home, monkeypatch, action):
+    monkeypatch.setenv("FEDCOHORT_DATA", str(data_home / "nothing"))
+    with pytest.raises(DatasetError, match=r"FEDCOHORT_DATA is '.*nothing', which is no folder"):
+        action("small")
+
+
 def test_a_data_set_is_downloaded_when_it_is_nowhere(cache, serve, monkeypatch):
     monkeypatch.setitem(datasets.DATASETS, "small", named(small_source([serve(PACKED).address])))
     assert load_dataset("small").classes == 10

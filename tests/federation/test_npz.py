@@ -1,4 +1,5 @@
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +37,13 @@ def test_labels_and_clients_become_numbers_and_keep_their_names(tmp_path):
     assert data.client_names == ("a", "b", "c")
     assert data.scale == 1.0
     assert len(data.x_test) == len(data.y_test) == 0
+
+
+def test_a_path_may_be_a_path(tmp_path):
+    path = Path(saved(tmp_path))
+    assert len(load_dataset(path).y_train) == 6
+    assert load_dataset(path).name == str(path)
+    assert has_own_clients(path)
 
 
 def test_the_federation_is_the_files_own(tmp_path):
@@ -115,6 +123,9 @@ def with_two():
 
 
 REFUSALS = {
+    "has an array of unknown name, 'y_tests': did you mean 'y_test'": {"y_tests": np.ones(6)},
+    "unknown name, 'Y': did you mean 'y'": {"Y": np.ones(6)},
+    "unknown name, 'weather': leave it out, or call it one of x, y, c": {"weather": np.ones(6)},
     "lists clients but lacks the array client": {"client": None, "clients": np.array(["a"])},
     "lacks the arrays x, y:": {"x": None, "y": None},
     r"y has shape \(5,\) but x has 6 samples": {"y": np.arange(5)},
@@ -185,7 +196,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_a_folder_instead_of_a_file(tmp_path):
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(InvalidInputError, match=r"folder\.npz cannot be read"):
+    with pytest.raises(InvalidInputError, match=r"folder\.npz cannot be read \(Is a directory\)"):
         load_dataset(str(tmp_path / "folder.npz"))
 
 

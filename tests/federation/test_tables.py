@@ -3,6 +3,7 @@
 import datetime
 import io
 import json
+import os
 import tracemalloc
 from decimal import Decimal
 
@@ -53,6 +54,15 @@ def test_a_folder_needs_no_room_unless_it_is_converted(tmp_path, monkeypatch):
     assert load_dataset(path).task == "classification"
     folder_of(tmp_path / "mine", x=X.astype(float))
     with pytest.raises(InvalidInputError, match="unfolds to 32 bytes, more than the 10 bytes"):
+        load_dataset(path)
+
+
+def test_misspelt_names_of_arrays_are_refused(tmp_path):
+    path = folder_of(tmp_path / "mine", x=X, y=Y, _hidden=Y)
+    (tmp_path / "mine" / "_hidden.npy").rename(tmp_path / "mine" / "._x.npy")
+    assert len(load_dataset(path).y_train) == 4
+    folder_of(tmp_path / "mine", x_tests=X)
+    with pytest.raises(InvalidInputError, match="unknown name, 'x_tests': did you mean 'x_test'"):
         load_dataset(path)
 
 
@@ -287,8 +297,11 @@ def test_row_numbers_that_pandas_writes_into_csv_are_no_column(tmp_path):
 @pytest.mark.parametrize(
     ("text", "encoding", "sentence"),
     [
-        ("age,label\n1,a\n,b\n", "utf-8", "age is empty in row 1"),
-        ("age,label\n1,a\n2,NA\n", "utf-8", "label is empty in row 1"),
+        ("age,label\n1,a\n,b\n", "utf-8", "age is empty in line 3:"),
+        ('"the\nage",label\n\n1,a\n2,NA\n', "utf-8", "label is empty in line 5:"),
+        ("age,label\n1,-1\n", "utf-8", "y is -1 in line 2:"),
+        ("age,label\n1,1\ninf,1\n", "utf-8", "x has an infinite value .* in line 3:"),
+        ("age,label\n1,1\n2 m,1\n", "utf-8", r"not hold one number per row \('2 m' in line 3\):"),
         ("age,city,label\n1,Rome,a\n", "utf-8", "the column city does not hold one number per row"),
         ("day,label\n2020-01-01,a\n", "utf-8", "the column day does not hold one number per row"),
         ("age,age,label\n1,2,a\n", "utf-8", "has several columns age: give each its own name"),
@@ -298,13 +311,16 @@ def test_row_numbers_that_pandas_writes_into_csv_are_no_column(tmp_path):
             "utf-8",
             "has the columns client and user_id, of which",
         ),
-        ("age;label\n1;1\n", "utf-8", "has no column for the targets, only age;label"),
+        ("age,label,Label\n1,1,1\n", "utf-8", "has the columns 'label' and 'Label', of which one"),
+        ("age,label,Y\n1,1,1\n", "utf-8", "has the columns label and Y, of which one alone"),
+        ("age;label\n1,5;1\n", "utf-8", "has ';' between its columns: save it with commas"),
+        ("age\tlabel\n1\t1\n", "utf-8", r"has '\\t' between its columns: save it with commas"),
         ("5.1,3.5,0\n4.9,3.0,1\n", "utf-8", "has no column for the targets, only 5.1, 3.5, 0"),
         ("age,label\n1,Köln\n", "latin-1", r"no CSV in UTF-8 \(.*\): save it again"),
         ("age,city,label\n1,Köln,1\n", "latin-1", r"no CSV in UTF-8 \(.*\): save it again"),
         ("größe,label\n1,1\n", "latin-1", r"no CSV in UTF-8 \(.*\): save it again"),
         ("time,label\n10:30,a\n", "utf-8", "time holds values of type time, which NumPy has no"),
-        ("age,label\n1,1\n2,2,2\n", "utf-8", "no CSV .*Expected 2 columns, got 3"),
+        ("age,label\n1,1\n2,2,2\n", "utf-8", "has 2 columns but 3 values in line 3: give each"),
         ("age,label\n", "utf-8", "a.csv"),
         ("", "utf-8", r"no CSV in UTF-8 \(Empty CSV file\)"),
     ],
@@ -315,6 +331,38 @@ def test_csv_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, text, enco
         load_dataset(path)
     assert path in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_of_a_folder_of_csv_the_file_and_its_line_are_named(tmp_path):
+    csv_text(tmp_path / "train.csv", "age,label\n1,0\n2,1\n")
+    csv_text(tmp_path / "test.csv", "age,label\n1,0\n,1\n")
+    with pytest.raises(InvalidInputError, match=r"In .*test\.csv, age is empty in line 3"):
+        load_dataset(str(tmp_path))
+
+
+def test_capitals_and_spaces_do_not_hide_what_a_column_is_for(tmp_path):
+    path = csv_text(tmp_path / "a.csv", "Age, Label ,CLIENT\n1,01,007\n2,1,7\n")
+    data = load_dataset(path)
+    assert data.x_train.tolist() == [[1], [2]]
+    assert data.class_names == ("01", "1")
+    assert data.client_names == ("007", "7")
+    assert has_own_clients(path)
+    path = parquet(tmp_path / "a.parquet", Image=X.tolist(), Target=Y, User_ID=CLIENT)
+    data = load_dataset(path)
+    assert np.array_equal(data.x_train, X)
+    assert data.client_names == ("a", "b", "c")
+
+
+def test_names_as_they_are_documented_come_before_others(tmp_path):
+    data = load_dataset(parquet(tmp_path / "a.parquet", image=X.tolist(), Y=[9] * 4, label=Y))
+    assert data.class_names == ("10", "20", "30")
+    path = parquet(tmp_path / "b.parquet", X=[1.5, 2.5], Z=[0.0, 1.0], label=[0, 1])
+    assert load_dataset(path).x_train.tolist() == [[1.5, 0], [2.5, 1]]
+
+
+def test_columns_for_clients_are_no_columns_of_partitions_however_they_are_written():
+    part = {"age": [1.0, 2.0], "Client": [7, 7], "User_ID": [8, 8], "y": [0, 1]}
+    assert Dataset.from_partitions([part]).x_train.tolist() == [[1], [2]]
 
 
 def test_nested_lists_are_images(tmp_path):
@@ -383,6 +431,79 @@ def test_files_of_other_formats_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("x,y\n1,0\n")
     with pytest.raises(InvalidInputError, match=r"a\.txt is no table .*: save it as \.parquet or"):
         load_table(tmp_path / "a.txt")
+
+
+def test_folders_that_are_called_like_tables(tmp_path):
+    (tmp_path / "x.parquet").mkdir()
+    with pytest.raises(InvalidInputError, match=r"no file for training at .*x\.parquet"):
+        load_dataset(tmp_path / "x.parquet")
+    parquet(tmp_path / "x.parquet" / "part-0.parquet", **TRAIN)
+    assert len(load_dataset(tmp_path / "x.parquet").y_train) == 2
+    with pytest.raises(InvalidInputError, match=r"x\.parquet is a folder and no table: move its"):
+        load_dataset(tmp_path)
+    assert not has_own_clients(tmp_path)
+
+
+def test_pictures_in_folders_are_refused_with_what_makes_them_readable(tmp_path):
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    (tmp_path / "train" / "cat" / "1.PNG").touch()
+    with pytest.raises(InvalidInputError, match=r"write the last with .*'imagefolder', data_dir="):
+        load_dataset(tmp_path)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A current folder, read by somebody whom the system can refuse something."""
+    # Loaded while this user may still read the packages.
+    pytest.importorskip("pyarrow.csv")
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o755)
+    yield tmp_path
+    if os.getuid() == 0:
+        os.seteuid(0)
+
+
+def forbid(path):
+    path.chmod(0)
+    if os.getuid() == 0:
+        os.seteuid(65534)
+
+
+@pytest.mark.parametrize(
+    ("spec", "forbidden"),
+    [
+        ("a.parquet", "a.parquet"),
+        ("a.csv", "a.csv"),
+        ("a.npz", "a.npz"),
+        ("folder", "folder/x.npy"),
+        ("folder", "folder"),
+        ("folder/a.csv", "folder"),
+        ("hf", "hf/state.json"),
+        ("hf", "hf/data-00000-of-00001.arrow"),
+    ],
+)
+def test_what_may_not_be_read_is_refused_by_name(here, spec, forbidden):
+    parquet(here / "a.parquet", **TRAIN)
+    csv_file(here / "a.csv", TRAIN)
+    np.savez(here / "a.npz", x=X, y=Y)
+    folder_of(here / "folder", x=X, y=Y)
+    saved_to_disk(here / "hf", pa.table(TRAIN))
+    csv_file(here / "folder" / "a.csv", TRAIN)
+    load_dataset(spec)
+    forbid(here / forbidden)
+    assert not has_own_clients(spec)
+    with pytest.raises(InvalidInputError, match=r"cannot be read \(.*\): check the path and") as no:
+        load_dataset(spec)
+    assert spec in str(no.value)
+    assert not isinstance(no.value, CorruptFileError)
+
+
+@pytest.mark.parametrize("spec", ["", "nobody", "a" * 5000, "a\0b"])
+def test_what_is_no_path_is_refused(tmp_path, monkeypatch, spec):
+    monkeypatch.chdir(tmp_path)
+    csv_file(tmp_path / "a.csv", TRAIN)
+    with pytest.raises(InvalidInputError, match=r"There is no data set|cannot be read \(File name"):
+        load_dataset(spec)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):

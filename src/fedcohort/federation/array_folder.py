@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcohort.errors import CorruptFileError, InvalidInputError
-from fedcohort.federation.arrays import NAMES, dataset_from_arrays
+from fedcohort.federation.arrays import check_array_names, dataset_from_arrays
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
+from fedcohort.federation.reading import unreadable
 
 
 def load_array_folder(path: str | Path, task: str | None = None) -> Dataset:
@@ -40,10 +41,9 @@ def load_array_folder(path: str | Path, task: str | None = None) -> Dataset:
     3
     """
     folder = Path(path)
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for name in NAMES:
-        if (folder / f"{name}.npy").is_file():
-            arrays[name] = _mapped(folder / f"{name}.npy")
+    files = {file.stem: file for file in sorted(folder.glob("[!.]*.npy"))}
+    check_array_names(path, files)
+    arrays = {name: _mapped(file) for name, file in files.items()}
     copies = [
         array.size * 4
         for name, array in arrays.items()
@@ -67,7 +67,7 @@ def _mapped(file: Path) -> npt.NDArray[Any]:
             ) from None
         raise CorruptFileError(_damaged(file)) from None
     except OSError as error:
-        raise InvalidInputError(f"{file} cannot be read: {error.strerror or error}.") from None
+        raise unreadable(file, error) from None
     except Exception:
         raise CorruptFileError(_damaged(file)) from None
 

@@ -23,14 +23,14 @@ The arrays are known by their names:
 - ``inputs``, optional, text: image, table or tokens, where the rule for ``x`` would.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcohort.errors import InvalidInputError
+from fedcohort.errors import InvalidInputError, did_you_mean
 from fedcohort.federation.dataset import (
     INPUTS,
     TASKS,
@@ -42,6 +42,7 @@ from fedcohort.federation.dataset import (
     inputs_of,
     is_channels_last,
 )
+from fedcohort.federation.reading import place_of
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -57,6 +58,14 @@ NAMES = (
     "task",
     "inputs",
 )
+
+
+def check_array_names(path: str | Path, names: Iterable[str]) -> None:
+    """Refuse arrays that nothing is known about: one with a misspelt name would go unused."""
+    if unknown := sorted(set(names) - set(NAMES)):
+        others = f"leave it out, or call it one of {', '.join(NAMES)}."
+        hint = did_you_mean(unknown[0].lower(), NAMES, others)
+        raise InvalidInputError(f"{path} has an array of unknown name, {unknown[0]!r}: {hint}")
 
 
 def dataset_from_arrays(path: str | Path, arrays: Arrays, task: str | None = None) -> Dataset:
@@ -186,7 +195,8 @@ def _tokens(path: str | Path, name: str, x: npt.NDArray[Any]) -> Samples:
 
 def _check_finite(path: str | Path, name: str, values: npt.NDArray[Any], remedy: str) -> None:
     if (found := first_not_finite(values)) is not None:
-        raise InvalidInputError(f"In {path}, {name} has {found}: {remedy}.")
+        what, row = found
+        raise InvalidInputError(f"In {path}, {name} has {what} in {place_of(path, row)}: {remedy}.")
 
 
 def _task_of(path: str | Path, y: npt.NDArray[Any], x: Samples, inputs: str) -> str:
@@ -274,7 +284,7 @@ def _whole(path: str | Path, name: str, y: npt.NDArray[Any]) -> IntArray:
     if numbers.size and numbers.min() < 0:
         row = int(np.argmax(numbers.reshape(len(numbers), -1).min(axis=1) < 0))
         raise InvalidInputError(
-            f"In {path}, {name} is {y[row]} in row {row}: labels must be 0 or more."
+            f"In {path}, {name} is {y[row]} in {place_of(path, row)}: labels must be 0 or more."
         )
     return numbers
 

@@ -13,14 +13,24 @@ from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.tables import arrays_of, class_names_of, features_in
 
 
-def dataset_of(path: str | Path, train: Any, test: Any, task: str | None) -> Dataset:
-    """Return the data set in a pyarrow table, and another one of test samples or None."""
+def dataset_of(
+    path: str | Path,
+    train: Any,
+    test: Any,
+    task: str | None,
+    files: tuple[str | Path, str | Path] | None = None,
+) -> Dataset:
+    """Return the data set in a pyarrow table, and another one of test samples or None.
+
+    Errors about one of the two speak of its file among `files`, if given.
+    """
+    train_file, test_file = files or (path, path)
     names = train.column_names
-    arrays = _arrays(path, train)
+    arrays = _arrays(train_file, train)
     if class_names := class_names_of(features_in(train.schema.metadata), names):
         arrays["class_names"] = np.array(class_names)
     if test is not None:
-        arrays |= _arrays(path, test, "_test", names)
+        arrays |= _arrays(test_file, test, "_test", names)
     return dataset_from_arrays(path, arrays, task)
 
 

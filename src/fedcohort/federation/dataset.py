@@ -230,7 +230,7 @@ class Dataset:
 
     def _check_finite(self, name: str, values: npt.NDArray[Any]) -> None:
         if (found := first_not_finite(values)) is not None:
-            self._refuse(f"{name} has {found}", "remove or fill such samples")
+            self._refuse(f"{name} has {found[0]} in row {found[1]}", "remove or fill such samples")
 
     def _check_targets(self, name: str, y: Targets, samples: int) -> None:
         dimensions, types = {
@@ -299,8 +299,8 @@ def pieces_of(x: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
         yield x[start : start + rows]
 
 
-def first_not_finite(values: npt.NDArray[Any]) -> str | None:
-    """Say what is not finite in which row of some samples or targets, if anything is."""
+def first_not_finite(values: npt.NDArray[Any]) -> tuple[str, int] | None:
+    """Say what is not finite, and in which row of some samples or targets, if anything is."""
     if values.dtype.kind != "f":
         return None
     row = 0
@@ -309,7 +309,7 @@ def first_not_finite(values: npt.NDArray[Any]) -> str | None:
         if not finite.all():
             inside = int(np.argmin(finite))
             what = "NaN" if np.isnan(piece[inside]).any() else "an infinite value (as float32)"
-            return f"{what} in row {row + inside}"
+            return what, row + inside
         row += len(piece)
     return None
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from fedcohort.federation.download import ensure
 from fedcohort.federation.huggingface import is_saved_to_disk, load_huggingface, saved_columns
 from fedcohort.federation.idx import FASHION_MNIST, MNIST, load_idx
 from fedcohort.federation.npz import load_npz, npz_names
+from fedcohort.federation.reading import unreadable
 from fedcohort.federation.shakespeare import SHAKESPEARE, load_shakespeare
 from fedcohort.federation.sources import Source
 from fedcohort.federation.table_files import FORMATS, has_tables, load_table, table_columns
-from fedcohort.federation.tables import CLIENT_COLUMNS
+from fedcohort.federation.tables import CLIENT_COLUMNS, first_of
 from fedcohort.federation.transfer import Progress
 
 
@@ -55,15 +57,17 @@ DATASETS = {
     "shakespeare": NamedDataset(load_shakespeare, (SHAKESPEARE,), own_clients=True),
 }
 
+_PICTURES = (".png", ".jpg", ".jpeg")
+
 
 def load_dataset(
-    spec: str, *, task: str | None = None, progress: Progress | None = None
+    spec: str | Path, *, task: str | None = None, progress: Progress | None = None
 ) -> Dataset:
     """Load a data set by its name, its file or its folder.
 
     Parameters
     ----------
-    spec : str
+    spec : str or Path
         A name in `DATASETS`, or a path: a ``.npz`` file (`load_npz`), a ``.parquet`` or ``.csv``
         file or a folder of them (`load_table`), a folder of ``.npy`` files (`load_array_folder`),
         or what ``save_to_disk`` of Hugging Face's `datasets` wrote (`load_huggingface`).
@@ -89,16 +93,24 @@ def load_dataset(
     >>> load_dataset("digits").x_train.shape
     (1438, 1, 8, 8)
     """
-    if spec in DATASETS:
-        named = DATASETS[spec]
-        dataset = named.load(progress=progress) if named.sources else named.load()
-        return check_task(dataset, task)
+    spec = str(spec)
+    try:
+        if spec in DATASETS:
+            named = DATASETS[spec]
+            dataset = named.load(progress=progress) if named.sources else named.load()
+            return check_task(dataset, task)
+        return _load_own(spec, task)
+    except OSError as error:
+        raise unreadable(error.filename or spec, error) from None
+
+
+def _load_own(spec: str, task: str | None) -> Dataset:
     if spec.lower().endswith(".npz"):
         return load_npz(spec, task)
     if spec.lower().endswith(tuple(FORMATS)):
         return load_table(spec, task)
     folder = Path(spec)
-    if not folder.is_dir():
+    if not spec or not folder.is_dir():
         files = (f"FILE{suffix}" for suffix in (".npz", *FORMATS))
         raise UnknownNameError("data set", spec, (*DATASETS, *files, "FOLDER"))
     if is_saved_to_disk(folder):
@@ -107,9 +119,14 @@ def load_dataset(
         return load_array_folder(folder, task)
     if has_tables(folder):
         return load_table(folder, task)
+    inside = itertools.chain(folder.glob("*/*"), folder.glob("*/*/*"))
+    remedy = "put one of them there"
+    if any(file.suffix.lower() in _PICTURES for file in inside):
+        made = f"datasets.load_dataset('imagefolder', data_dir={spec!r}).save_to_disk('mine')"
+        remedy = f"for pictures in folders, write the last with {made} in Python"
     raise InvalidInputError(
         f"The folder {spec} holds neither x.npy, nor {' or '.join(FORMATS)} files to train on, nor "
-        "a data set that save_to_disk wrote: put one of them there."
+        f"a data set that save_to_disk wrote: {remedy}."
     )
 
 
@@ -123,7 +140,7 @@ def check_task(dataset: Dataset, task: str | None) -> Dataset:
     return dataset
 
 
-def has_own_clients(spec: str) -> bool:
+def has_own_clients(spec: str | Path) -> bool:
     """Tell whether a data set says itself who holds what, without loading it.
 
     A file or folder does when it has an array or a column for clients; one that cannot be read
@@ -131,7 +148,7 @@ def has_own_clients(spec: str) -> bool:
 
     Parameters
     ----------
-    spec : str
+    spec : str or Path
         As in `load_dataset`.
 
     Examples
@@ -139,15 +156,18 @@ def has_own_clients(spec: str) -> bool:
     >>> has_own_clients("shakespeare"), has_own_clients("digits")
     (True, False)
     """
+    spec, path = str(spec), Path(spec)
     if spec in DATASETS:
         return DATASETS[spec].own_clients
     if spec.lower().endswith(".npz"):
         return "client" in npz_names(spec)
-    path = Path(spec)
-    if (path / "x.npy").is_file():
-        return (path / "client.npy").is_file()
-    columns = saved_columns(path) if is_saved_to_disk(path) else table_columns(path)
-    return any(name in columns for name in CLIENT_COLUMNS)
+    try:
+        if (path / "x.npy").is_file():
+            return (path / "client.npy").is_file()
+        columns = saved_columns(path) if is_saved_to_disk(path) else table_columns(path)
+    except OSError:
+        return False
+    return first_of(CLIENT_COLUMNS, columns) is not None
 
 
 def fetch(

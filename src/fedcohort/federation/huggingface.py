@@ -13,7 +13,8 @@ from fedcohort.federation.arrays import dataset_from_arrays
 from fedcohort.federation.arrow import dataset_of, import_parquet
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
-from fedcohort.federation.tables import CLIENT_COLUMNS, arrays_of, class_names_of
+from fedcohort.federation.reading import unreadable
+from fedcohort.federation.tables import CLIENT_COLUMNS, arrays_of, class_names_of, known_as
 
 
 def is_saved_to_disk(folder: Path) -> bool:
@@ -122,7 +123,7 @@ def from_partitions(
 
 def _columns(part: Any) -> list[Any]:
     columns = getattr(part, "column_names", None) or list(getattr(part, "columns", part))
-    return [column for column in columns if column not in CLIENT_COLUMNS]
+    return [column for column in columns if known_as(str(column)) not in CLIENT_COLUMNS]
 
 
 def _table(where: str, part: Any, first: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
@@ -164,6 +165,8 @@ def _read(folder: Path) -> Any:
             with pa.memory_map(str(file)) as mapped:
                 tables.append(pa.ipc.open_stream(mapped).read_all())
         return pa.concat_tables(tables)
+    except PermissionError as error:
+        raise unreadable(folder, error) from None
     except (pa.ArrowException, OSError, KeyError, TypeError):
         raise CorruptFileError(
             f"{folder} is not what save_to_disk wrote, or damaged: save it again."
@@ -173,6 +176,8 @@ def _read(folder: Path) -> Any:
 def _json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        raise unreadable(file, error) from None
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):

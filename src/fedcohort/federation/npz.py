@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcohort.errors import CorruptFileError, InvalidInputError
-from fedcohort.federation.arrays import NAMES, dataset_from_arrays
+from fedcohort.federation.arrays import NAMES, check_array_names, dataset_from_arrays
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
+from fedcohort.federation.reading import unreadable
 
 
 def load_npz(path: str | Path, task: str | None = None) -> Dataset:
@@ -38,7 +39,9 @@ def load_npz(path: str | Path, task: str | None = None) -> Dataset:
     >>> load_npz("mine.npz").classes
     3
     """
-    return dataset_from_arrays(path, read_arrays(Path(path), NAMES), task)
+    arrays = read_arrays(Path(path), NAMES)
+    check_array_names(path, npz_names(path))
+    return dataset_from_arrays(path, arrays, task)
 
 
 def npz_names(path: str | Path) -> frozenset[str]:
@@ -74,7 +77,7 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]
             "run code: save plain numbers (or text, for labels and clients)."
         ) from None
     except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
+        raise unreadable(path, error) from None
     except Exception:
         # A damaged archive or header shows in the errors of several tools.
         raise CorruptFileError(_damaged(path)) from None

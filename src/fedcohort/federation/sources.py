@@ -134,7 +134,8 @@ def locate(source: Source) -> Path | None:
     Looked through in this order: ``$FEDCOHORT_DATA``, the user cache, the system folders. In each,
     the files lie in a folder with the data set's name; ``$FEDCOHORT_DATA`` may also be that folder
     itself. A folder that lacks a file is passed over, except the one that ``$FEDCOHORT_DATA``
-    names, where a missing file is an error rather than a reason to download.
+    names, where a missing file is an error rather than a reason to download; so is a
+    ``$FEDCOHORT_DATA`` that is no folder, where the files are nowhere else.
 
     Returns
     -------
@@ -156,6 +157,11 @@ def locate(source: Source) -> Path | None:
         folder = base / source.name
         if all(find_file(folder, name) for name in source.sha256):
             return folder
+    if chosen and not Path(chosen).expanduser().is_dir():
+        raise DatasetError(
+            f"FEDCOHORT_DATA is {chosen!r}, which is no folder: correct it, or unset it to have "
+            f"{source.name} downloaded."
+        )
     return None
 
 

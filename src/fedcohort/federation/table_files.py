@@ -11,7 +11,8 @@ from fedcohort.errors import CorruptFileError, InvalidInputError, MissingPackage
 from fedcohort.federation.arrow import dataset_of, import_parquet
 from fedcohort.federation.dataset import Dataset
 from fedcohort.federation.memory import check_fits
-from fedcohort.federation.tables import CLIENT_COLUMNS, TARGET_COLUMNS, check_names
+from fedcohort.federation.reading import csv_rows, unreadable
+from fedcohort.federation.tables import CLIENT_COLUMNS, TARGET_COLUMNS, check_names, known_as
 
 
 def load_table(path: str | Path, task: str | None = None) -> Dataset:
@@ -47,7 +48,9 @@ def load_table(path: str | Path, task: str | None = None) -> Dataset:
     train, test = _files(Path(path))
     if not train:
         raise InvalidInputError(f"There is no file for training at {path}: check the path.")
-    return dataset_of(path, _read(path, train), _read(path, test) if test else None, task)
+    tables = _read(path, train), _read(path, test) if test else None
+    files = [part[0] if len(part) == 1 else path for part in (train, test)]
+    return dataset_of(path, *tables, task, (files[0], files[1]))
 
 
 def table_columns(path: Path) -> tuple[str, ...]:
@@ -71,6 +74,10 @@ def _files(path: Path) -> tuple[list[Path], list[Path]]:
     if not path.is_dir():
         return ([path] if path.is_file() else []), []
     files = sorted(file for file in path.glob("*") if file.suffix.lower() in FORMATS)
+    if folders := [file for file in files if file.is_dir()]:
+        raise InvalidInputError(
+            f"{folders[0]} is a folder and no table: move its files to {path}, or take it out."
+        )
     if len(formats := {file.suffix.lower() for file in files}) > 1:
         raise InvalidInputError(
             f"{path} holds {' and '.join(sorted(formats))} files: keep those of one format there."
@@ -104,7 +111,9 @@ def _read(path: str | Path, files: list[Path]) -> Any:
         tables = kind.read(files)
         for table in tables:
             check_names(path, table.column_names)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except PermissionError as error:
+        raise unreadable(path, error) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
         raise CorruptFileError(
             f"{path} is truncated, damaged or no {kind.name} ({_first_line(error)}): save it again."
         ) from None
@@ -180,8 +189,7 @@ def _read_parquet(files: Sequence[Path]) -> list[Any]:
 
 
 def _csv_columns(file: Path) -> tuple[str, ...]:
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        return tuple(next(csv.reader(lines)))
+    return tuple(next(csv_rows(file), (0, []))[1])
 
 
 def _csv_bytes(file: Path) -> int:
@@ -198,16 +206,17 @@ def _read_csv(files: Sequence[Path]) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    roles = dict.fromkeys((*TARGET_COLUMNS, *CLIENT_COLUMNS), pa.string())
     # As numbers, the clients 1 and 01 would be one.
     padded: dict[str, Any] = {}
     for file in files:
-        table = _csv_table(
-            file,
-            column_types=roles,
-            include_columns=list(roles),
-            include_missing_columns=True,
-        )
+        columns = _csv_columns(file)
+        _check_separator(file, columns)
+        roles = {
+            name: pa.string()
+            for name in columns
+            if known_as(name) in (*TARGET_COLUMNS, *CLIENT_COLUMNS)
+        }
+        table = _csv_table(file, column_types=roles, include_columns=list(roles))
         padded |= {
             name: kind
             for name, kind in roles.items()
@@ -220,17 +229,39 @@ def _csv_table(file: Path, **options: Any) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    table = pc.read_csv(
-        file,
-        parse_options=pc.ParseOptions(newlines_in_values=True),
-        # An empty label is no class of its own.
-        convert_options=pc.ConvertOptions(
-            strings_can_be_null=True, quoted_strings_can_be_null=False, **options
-        ),
-    )
+    # An empty label is no class of its own.
+    nulls = {"strings_can_be_null": True, "quoted_strings_can_be_null": False}
+    try:
+        table = pc.read_csv(
+            file,
+            parse_options=pc.ParseOptions(newlines_in_values=True),
+            convert_options=pc.ConvertOptions(**nulls, **options),
+        )
+    except pa.ArrowInvalid:
+        _refuse_ragged(file)
+        raise
     if any(map(pa.types.is_binary, table.schema.types)):
         raise pa.ArrowInvalid("its text is not UTF-8")
     return table
+
+
+def _check_separator(file: Path, columns: Sequence[str]) -> None:
+    signs = [sign for sign in (";", "\t", "|") if len(columns) == 1 and sign in columns[0]]
+    if signs:
+        raise InvalidInputError(
+            f"{file} has {signs[0]!r} between its columns: save it with commas there, and with "
+            "points in its numbers."
+        )
+
+
+def _refuse_ragged(file: Path) -> None:
+    columns = len(_csv_columns(file))
+    for line, row in csv_rows(file):
+        if len(row) != columns:
+            raise CorruptFileError(
+                f"{file} has {columns} columns but {len(row)} values in line {line}: give each "
+                "column one."
+            )
 
 
 FORMATS = {

@@ -8,9 +8,10 @@
   hold numbers.
 
 Of each group the first that is there is taken; where the other columns make a sample, a second one
-is refused, since it would tell the model what it is to learn. Where Hugging Face's description says
-what the classes are called, they keep their names and order. The targets' task is told from their
-type as `fedcohort.federation.arrays` says.
+is refused, since it would tell the model what it is to learn. Capitals, and spaces around a name,
+do not count, but a name that is written as above comes first, and ``X`` is a column like others.
+Where Hugging Face's description says what the classes are called, they keep their names and order.
+The targets' task is told from their type as `fedcohort.federation.arrays` says.
 """
 
 import io
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcohort.errors import InvalidInputError, MissingPackageError
+from fedcohort.federation.reading import place_of
 
 TARGET_COLUMNS = ("y", "label", "labels", "target")
 CLIENT_COLUMNS = ("client", "client_id", "user_id")
@@ -47,8 +49,8 @@ def arrays_of(
     of the first one: what makes a sample there does here too, in the same order.
     """
     check_names(path, columns)
-    target = _first(TARGET_COLUMNS, columns)
-    client = _first(CLIENT_COLUMNS, columns)
+    target = first_of(TARGET_COLUMNS, columns)
+    client = first_of(CLIENT_COLUMNS, columns)
     if target is None:
         raise InvalidInputError(
             f"{path} has no column for the targets, only {', '.join(columns) or 'none'}: call it "
@@ -67,10 +69,10 @@ def arrays_of(
     arrays = {f"y{suffix}": as_array(path, target, column(target))}
     if client is not None:
         arrays[f"client{suffix}"] = as_array(path, client, column(client))
-    if names[0] in SAMPLE_COLUMNS:
+    if known_as(names[0]) in SAMPLE_COLUMNS:
         return arrays | {f"x{suffix}": as_array(path, names[0], column(names[0]))}
     for role, taken in ((TARGET_COLUMNS, target), (CLIENT_COLUMNS, client)):
-        if (other := _first(role, names)) is not None:
+        if (other := first_of(role, names)) is not None:
             raise InvalidInputError(
                 f"{path} has the columns {taken} and {other}, of which one alone can be meant: "
                 "rename or leave out the other."
@@ -83,6 +85,12 @@ def check_names(path: str | Path, columns: Sequence[str]) -> None:
     """Refuse a table in which a name does not say which column is meant."""
     if twice := [name for name, count in Counter(columns).items() if count > 1]:
         raise InvalidInputError(f"{path} has several columns {twice[0]}: give each its own name.")
+    for role in (*TARGET_COLUMNS, *CLIENT_COLUMNS, *SAMPLE_COLUMNS):
+        if len(alike := [name for name in columns if known_as(name) == role]) > 1:
+            raise InvalidInputError(
+                f"{path} has the columns {alike[0]!r} and {alike[1]!r}, of which one alone can be "
+                f"meant by {role}: rename or leave out the other."
+            )
 
 
 def as_array(path: str | Path, name: str, values: Any) -> npt.NDArray[Any]:
@@ -99,7 +107,7 @@ def class_names_of(features: Any, columns: Iterable[str]) -> tuple[str, ...]:
 
     A column is described by a dict in a file, and by an object in a `datasets.Dataset`.
     """
-    target = _first(TARGET_COLUMNS, tuple(columns))
+    target = first_of(TARGET_COLUMNS, tuple(columns))
     said = features.get(target) if isinstance(features, dict) else None
     names = said.get("names") if isinstance(said, dict) else getattr(said, "names", None)
     return tuple(str(name) for name in names) if names else ()
@@ -113,22 +121,34 @@ def features_in(metadata: dict[bytes, bytes] | None) -> Any:
         return {}
 
 
-def _first(wanted: Iterable[str], columns: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in columns), None)
+def first_of(wanted: Sequence[str], columns: Sequence[str]) -> str | None:
+    """Return the column that has the first of some names, if any."""
+    written = {column: column for column in columns}
+    known = {known_as(column): column for column in columns}
+    found = (names[name] for names in (written, known) for name in wanted if name in names)
+    return next(found, None)
+
+
+def known_as(column: str) -> str:
+    """Return the name by which a column's role is told."""
+    # Beside Y and Z, a capital X is a coordinate.
+    return column if column == "X" else column.strip().casefold()
 
 
 def _sample_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns that make a sample: one that holds samples, or all that have no role."""
-    if (sample := _first(SAMPLE_COLUMNS, columns)) is not None:
+    if (sample := first_of(SAMPLE_COLUMNS, columns)) is not None:
         return [sample]
-    roles = (_first(TARGET_COLUMNS, columns), _first(CLIENT_COLUMNS, columns))
+    roles = (first_of(TARGET_COLUMNS, columns), first_of(CLIENT_COLUMNS, columns))
     return [n for n in columns if n not in roles and not _ROW_NUMBERS.fullmatch(n)]
 
 
 def _from_rows(path: str | Path, name: str, rows: list[Any]) -> npt.NDArray[Any]:
     if any(row is None for row in rows):
         empty = next(place for place, row in enumerate(rows) if row is None)
-        raise InvalidInputError(f"In {path}, {name} is empty in row {empty}: remove or fill it.")
+        raise InvalidInputError(
+            f"In {path}, {name} is empty in {place_of(path, empty)}: remove or fill it."
+        )
     if rows and _is_picture(rows[0]):
         rows = [_pixels(path, name, place, row) for place, row in enumerate(rows)]
     try:
@@ -147,12 +167,23 @@ def _from_rows(path: str | Path, name: str, rows: list[Any]) -> npt.NDArray[Any]
 
 
 def _numbers(path: str | Path, name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise InvalidInputError(
-            f"In {path}, the column {name} does not hold one number per row: turn it into "
-            "numbers or leave it out."
-        )
-    return values.astype(np.float32, copy=False)
+    if values.ndim == 1 and values.dtype.kind in "biuf":
+        return values.astype(np.float32, copy=False)
+    texts = enumerate(values.tolist() if values.dtype.kind == "U" else ())
+    odd = ((row, text) for row, text in texts if not _is_number(text))
+    found = (f" ({text!r:.40} in {place_of(path, row)})" for row, text in odd)
+    raise InvalidInputError(
+        f"In {path}, the column {name} does not hold one number per row{next(found, '')}: turn it "
+        "into numbers or leave it out."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_picture(row: Any) -> bool:
