@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 
 from fedcohort.cli import main
@@ -30,3 +31,14 @@ def test_what_could_not_be_done_is_refused_before_anything_is_written(
     assert ended.value.code == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_data_that_users_brought_are_described(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savez("[mine].npz", x=np.eye(6), y=np.arange(6) % 2, client=np.arange(6) % 3)
+    options = "--dataset [mine].npz --seeds 0..1 --cohort 2 --rounds 1 --device cpu"
+    monkeypatch.setattr(sys, "argv", ["fedcohort", "run", *options.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().err.count("[mine].npz: 6 samples and no test part, 6 columns") == 1

@@ -205,6 +205,46 @@ def test_shapes_that_could_be_channels_first_are_taken_so(shape):
     assert made(np.zeros(shape, np.uint8)).inputs == "image"
 
 
+def test_a_test_part_may_be_left_out():
+    for data in (
+        Dataset("made", TABLE, np.zeros(3, np.int64), None, None, classes=1),
+        Dataset("made", TABLE, np.zeros(3, np.int64), classes=1),
+    ):
+        assert data.x_test.shape == (0, 2)
+        assert data.y_test.shape == (0,)
+    with pytest.raises(InvalidInputError, match=r"y_test has shape .* for 3 samples"):
+        Dataset("made", TABLE, np.zeros(3, np.int64), TABLE, classes=1)
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (
+            made(np.zeros((1234, 3, 8, 9), np.uint8), classes=10),
+            "made: 1,234 samples and no test part, images of 3 × 8 × 9, classification with 10 "
+            "classes, no clients of its own",
+        ),
+        (
+            Dataset(
+                *("made", TABLE, TABLE[:, :1], TABLE[:1], TABLE[:1, :1]),
+                classes=1,
+                task="regression",
+                client=np.zeros(3, np.int64),
+                client_names=("a",),
+            ),
+            "made: 3 samples and 1 for testing, 2 columns, regression with 1 target, 1 client",
+        ),
+        (
+            made(np.zeros((1, 80), np.int64), classes=65, task="next-token"),
+            "made: 1 sample and no test part, texts of 80 tokens, next-token with 65 tokens, no "
+            "clients of its own",
+        ),
+    ],
+)
+def test_a_data_set_shows_itself_in_one_line(data, line):
+    assert repr(data) == line
+
+
 def test_a_changed_copy_is_checked_again():
     data = made(TABLE)
     with pytest.raises(InvalidInputError, match="y_train has shape"):

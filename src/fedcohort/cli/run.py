@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from fedcohort.cli.document import print_document
+from fedcohort.federation import DATASETS
 from fedcohort.files import make_folder, replace_file
 from fedcohort.report.live import live_downloads, live_progress
 from fedcohort.report.summary import summarise, to_json
@@ -105,7 +106,11 @@ def do_study(
     """
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     with live_downloads(notices) as heard:
-        prepared = prepare_study(study, device=device, materials=Materials(progress=heard))
+        materials = Materials(progress=heard)
+        prepared = prepare_study(study, device=device, materials=materials)
+    brought = (config for config in prepared.study.configs if config.dataset not in DATASETS)
+    for data in dict.fromkeys(map(materials.dataset, brought)):
+        notices.print(repr(data), soft_wrap=True, highlight=False, markup=False)
     with open_logs(logs):
         pass  # refuses what cannot be logged to
     with Store(out) as store:

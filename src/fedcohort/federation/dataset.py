@@ -23,6 +23,9 @@ _VALUES_AT_ONCE = 2**16
 _QUANTILE_BINS = 10
 _MOST_LABEL_SETS = 100
 _CHANNELS_OF_PICTURES = (1, 3, 4)
+_COUNTED = {"multilabel": "label", "regression": "target", "next-token": "token"}
+# What is left out becomes an array before anybody sees it.
+_LEFT_OUT: Any = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class Dataset:
         The samples as stored: images (uint8 or float32), rows of a table (uint8 or float32) or
         tokens (uint8, int32 or int64, each at least 0). ``x / scale`` is what a model is given of
         images and tables; keeping bytes makes MNIST 47 MB and lets the conversion happen on the
-        device. `x_test` may have length 0. Either may be memory-mapped.
+        device. Either may be memory-mapped. Without `x_test` and `y_test` there is no test part.
 
         Images are channels first. A shape [N, H, W, C] is refused where it is plain: the last axis
         is 1, 3 or 4 and no other is.
@@ -85,9 +88,9 @@ class Dataset:
     name: str
     x_train: Samples
     y_train: Targets
-    x_test: Samples
-    y_test: Targets
-    classes: int
+    x_test: Samples = _LEFT_OUT
+    y_test: Targets = _LEFT_OUT
+    classes: int = 0
     scale: float = 1.0
     class_names: tuple[str, ...] = ()
     client: IntArray | None = None
@@ -100,6 +103,9 @@ class Dataset:
     def __post_init__(self) -> None:
         for name in ("x_train", "y_train", "x_test", "y_test", "client", "test_client"):
             value = getattr(self, name)
+            if value is None and name in ("x_test", "y_test"):
+                value = getattr(self, f"{name[0]}_train")[:0]
+                object.__setattr__(self, name, value)
             if not isinstance(value, np.ndarray) and (value is not None or "client" not in name):
                 self._refuse(
                     f"{name} is a {type(value).__name__}", "it must be an array, numpy.asarray(...)"
@@ -121,6 +127,21 @@ class Dataset:
         self._check_owners(
             "test_client", self.test_client, len(self.x_test), self.test_client_names
         )
+
+    def __repr__(self) -> str:
+        """Say in one line what there is."""
+        sizes = self.x_train.shape[1:]
+        shape = {
+            "image": "images of " + " × ".join(map(str, sizes)),
+            "table": _count(sizes[0], "column"),
+            "tokens": f"texts of {_count(sizes[0], 'token')}",
+        }[self.inputs]
+        task = f"{self.task} with {_count(self.classes, _COUNTED.get(self.task, 'class'))}"
+        own = self.client is not None
+        clients = _count(len(self.client_names), "client") if own else "no clients of its own"
+        test = f"{len(self.x_test):,} for testing" if len(self.x_test) else "no test part"
+        samples = _count(len(self.x_train), "sample")
+        return f"{self.name}: {samples} and {test}, {shape}, {task}, {clients}"
 
     @classmethod
     def from_partitions(cls, partitions: Sequence[Any], **options: Any) -> "Dataset":
@@ -278,6 +299,11 @@ class Dataset:
 
     def _refuse(self, what: str, remedy: str) -> None:
         raise InvalidInputError(f"In the data set {self.name}, {what}: {remedy}.")
+
+
+def _count(number: int, what: str) -> str:
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{ending}"
 
 
 def inputs_of(x: npt.NDArray[Any]) -> str:
