@@ -11,7 +11,7 @@ J. Bell et al.: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead
 import dataclasses
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -25,6 +25,10 @@ from fedcohort.flower.log import log
 from fedcohort.flower.state import arrays_of, record_of
 from fedcohort.parameters import Interval, check_parameters, parameter
 from fedcohort.selection import Need, Selector
+
+if TYPE_CHECKING:
+    from flwr.common import Parameters
+    from flwr.server.compat.legacy_context import LegacyContext
 
 _NAMES = "fedcohort.names"
 _WEIGHT = "fedcohort.weight"
@@ -119,11 +123,8 @@ class SecureAggregation:
 
         Each weighs what it has trained on, or what `weights` say of its node.
         """
-        from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
-        from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
-        from flwr.server.compat.legacy_context import LegacyContext
+        from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
         from flwr.server.workflow import SecAggPlusWorkflow
-        from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
 
         nodes = [message.metadata.dst_node_id for message in messages]
         arrays = next(iter(messages[0].content.array_records.values()))
@@ -137,36 +138,14 @@ class SecureAggregation:
             unit = self.largest_size / max(weights.values())
             own = {node: {_WEIGHT: round(unit * weights[node])} for node in nodes}
         heard: list[tuple[Any, Any]] = []
-
-        def aggregate(_: int, results: list[tuple[Any, Any]], __: Any) -> tuple[Any, Any]:
-            heard.extend(results)
-            return None, {}
-
-        strategy = SimpleNamespace(
-            configure_fit=lambda *_: [
-                (SimpleNamespace(node_id=node), FitIns(first, settings | own[node]))
-                for node in nodes
-            ],
-            aggregate_fit=aggregate,
-        )
-        state = RecordDict(
-            {
-                MAIN_CONFIGS_RECORD: ConfigRecord({Key.CURRENT_ROUND: round_}),
-                MAIN_PARAMS_RECORD: parameters_to_arrayrecord(first, keep_input=True),
-            }
-        )
-        context = LegacyContext(
-            Context(run_id=0, node_id=0, node_config={}, state=state, run_config={}),
-            strategy=strategy,  # type: ignore[arg-type]
-            client_manager=SimpleNamespace(num_available=lambda: len(nodes)),  # type: ignore[arg-type]
-        )
+        told = {node: settings | own[node] for node in nodes}
         SecAggPlusWorkflow(
             self.shares,
             self.threshold,
             max_weight=self.largest_size,
             clipping_range=self.largest_value,
             timeout=self.timeout,
-        )(grid, context)
+        )(grid, _context(round_, first, told, heard))
         if not heard:
             return MaskedRound(frozenset(), None, 0)
         stayed = frozenset(proxy.node_id for proxy, _ in heard)
@@ -180,6 +159,41 @@ class SecureAggregation:
         }
         size = sum(result.num_examples for _, result in heard)
         return MaskedRound(stayed, record_of(named), size)
+
+
+def _context(
+    round_: int,
+    first: "Parameters",
+    settings: Mapping[int, dict[str, Any]],
+    heard: list[tuple[Any, Any]],
+) -> "LegacyContext":
+    """Return a round as SecAgg+ takes it: each node's settings, and where its results are heard."""
+    from flwr.common import FitIns
+    from flwr.compat.common.recorddict_compat import parameters_to_arrayrecord
+    from flwr.server.compat.legacy_context import LegacyContext
+    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
+
+    def aggregate(_: int, results: list[tuple[Any, Any]], __: Any) -> tuple[Any, Any]:
+        heard.extend(results)
+        return None, {}
+
+    strategy = SimpleNamespace(
+        configure_fit=lambda *_: [
+            (SimpleNamespace(node_id=node), FitIns(first, told)) for node, told in settings.items()
+        ],
+        aggregate_fit=aggregate,
+    )
+    state = RecordDict(
+        {
+            MAIN_CONFIGS_RECORD: ConfigRecord({Key.CURRENT_ROUND: round_}),
+            MAIN_PARAMS_RECORD: parameters_to_arrayrecord(first, keep_input=True),
+        }
+    )
+    return LegacyContext(
+        Context(run_id=0, node_id=0, node_config={}, state=state, run_config={}),
+        strategy=strategy,  # type: ignore[arg-type]
+        client_manager=SimpleNamespace(num_available=lambda: len(settings)),  # type: ignore[arg-type]
+    )
 
 
 def _maskable(values: NDArray[Any]) -> NDArray[Any]:
