@@ -102,6 +102,10 @@ class InvalidCohortError(InvalidInputError):
         )
 
 
+class BrokenSelectorError(InvalidInputError):
+    """A selector of the user's own raised an error, which is this one's cause."""
+
+
 class NoClientsAvailableError(CohortSizeError):
     """Nobody is available in this round."""
 

@@ -51,7 +51,8 @@ def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
 def parse_wrapped(text: str) -> tuple[str, str, tuple[int | str, ...]] | None:
     """Split a spec of a wrapper into its name, the spec inside and for whom it is, or return None.
 
-    Whom it is for are ids if they are whole numbers, and texts otherwise.
+    Whom it is for are ids if they are whole numbers, and texts otherwise. Where brackets do not
+    match it is no spec of a wrapper.
 
     Examples
     --------
@@ -64,10 +65,14 @@ def parse_wrapped(text: str) -> tuple[str, str, tuple[int | str, ...]] | None:
     parts, depth = [""], 0
     for letter in found[2]:
         depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            break
         if letter == ";" and depth == 0:
             parts.append("")
         else:
             parts[-1] += letter
+    if depth:
+        return None
     inner, *who = (part.strip() for part in parts)
     return found[1], inner, tuple(int(one) if _ID.fullmatch(one) else one for one in who if one)
 
@@ -87,6 +92,22 @@ def format_wrapped(name: str, inner: str, who: Sequence[int | str]) -> str:
             " are no numbers and have no brackets, semicolons or spaces around them."
         )
     return spec
+
+
+def meaning(text: str) -> str:
+    """Return what specs have in common that mean the same, however they are written.
+
+    Examples
+    --------
+    >>> meaning("avgm: lr=1,momentum=.9") == meaning("avgm:momentum=0.9,lr=1")
+    True
+    >>> meaning("match:") == meaning("match")
+    True
+    """
+    if (wrapped := parse_wrapped(text)) is not None:
+        return f"{wrapped[0]}({meaning(wrapped[1])}; {wrapped[2]})"
+    name, parameters = parse_spec(text)
+    return f"{name}:{sorted(parameters.items())}"
 
 
 def _value(text: str) -> Any:

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from fedcohort.cli.app import app
 from fedcohort.cli.select import select_once
-from fedcohort.errors import InvalidInputError
+from fedcohort.errors import BrokenSelectorError, InvalidInputError
 
 
 def test_profiles_come_from_any_file_that_advise_reads(tmp_path):
@@ -58,3 +58,16 @@ def test_a_file_that_would_shift_clients_is_refused_with_the_place(tmp_path, nam
     (tmp_path / "p.csv").write_text("1,,3\n4,5,6\n7,8,9\n")
     with pytest.raises(InvalidInputError, match=words):
         select_once(tmp_path / name, 2, "match", 0, sizes and tmp_path / sizes)
+
+
+def test_a_rule_of_ones_own_that_breaks_is_named_with_its_line(tmp_path):
+    np.save(tmp_path / "p.npy", np.eye(5))
+    rule = tmp_path / "rule.py"
+    rule.write_text(
+        "from fedcohort import FedAvg\n"
+        "class Rule(FedAvg):\n"
+        "    def _choose(self, k, rows, rng):\n"
+        "        return self.nothing\n"
+    )
+    with pytest.raises(BrokenSelectorError, match=r"Rule' fails \(AttributeError in line 4 of "):
+        select_once(tmp_path / "p.npy", 2, f"{rule}:Rule", 0, None)

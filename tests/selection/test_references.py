@@ -3,9 +3,11 @@
 import os
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
 
+from fedcohort import references
 from fedcohort.errors import InvalidInputError, InvalidModelError
 from fedcohort.references import load_reference
 
@@ -72,8 +74,8 @@ def test_modules_beside_the_file_and_in_the_current_folder_are_found(folder):
 @pytest.mark.parametrize(
     ("reference", "complaint"),
     [
-        ("missing.py:Rule", r"there is no file '.*missing\.py'"),
-        ("no_such_module:Rule", "No module named 'no_such_module'"),
+        ("missing.py:Rule", r"imported \(there is no file '.*missing\.py'"),
+        ("no_such_module:Rule", r"imported \(No module named 'no_such_module'\)"),
         ("good.py:Rul", "'good.py' defines no 'Rul': did you mean 'Rule'?"),
         ("good.py:zzz", "'good.py' defines no 'zzz': correct the name"),
         ("typo.py:Rule", r"SyntaxError in line 2 of .*typo\.py: "),
@@ -84,6 +86,7 @@ def test_modules_beside_the_file_and_in_the_current_folder_are_found(folder):
         ("leaves.py:Rule", r"SystemExit in line 1 of .*leaves\.py: 3"),
         ("good.py:", "write module:name or FILE.py:name"),
         ("good.py:not a name", "write module:name or FILE.py:name"),
+        ("good.py", "since it names a whole file: write good.py:NAME"),
         ("rules/good:Rule", "write module:name or FILE.py:name"),
         (":Rule", "write module:name or FILE.py:name"),
     ],
@@ -100,6 +103,40 @@ def test_what_cannot_be_loaded_is_refused_in_a_sentence(folder, reference, compl
     assert str(refused.value).startswith(f"Selector {reference!r} cannot be imported")
     left = {name for name in set(sys.modules) - before if name.startswith("_fedcohort")}
     assert all(name.startswith("_fedcohort_good") for name in left), "half a module is left behind"
+
+
+@pytest.mark.parametrize(
+    ("reference", "complaint"),
+    [
+        ("two.py:Gamma", "'two.py' defines no 'Gamma': choose one of Alpha, Beta."),
+        ("two.py:Alhpa", "'two.py' defines no 'Alhpa': did you mean 'Alpha'?"),
+        ("two.py:OSErrors", "'two.py' defines no 'OSErrors': choose one of Alpha, Beta."),
+        ("two.py", "it names a whole file: write two.py:Alpha or two.py:Beta."),
+        ("package:Alfa", "'package' defines no 'Alfa': did you mean 'Alpha'?"),
+        ("none.py", "'none.py' defines no OSError: write one there."),
+        ("none.py:Alpha", "'none.py' defines no OSError: write one there."),
+    ],
+)
+def test_what_a_file_has_of_a_kind_is_named(folder, reference, complaint):
+    classes = "class Alpha(OSError): pass\nclass Beta(Alpha): pass\nclass Other: pass\n"
+    (folder / "two.py").write_text(classes)
+    (folder / "package").mkdir()
+    (folder / "package" / "inner.py").write_text(classes)
+    (folder / "package" / "__init__.py").write_text("from package.inner import Alpha\n")
+    (folder / "none.py").write_text("OSErrors = OSError\n")
+    with pytest.raises(InvalidInputError) as refused:
+        load_reference(reference, "error", kind=OSError)
+    assert str(refused.value) == f"Error {reference!r} cannot be imported, since {complaint}"
+
+
+def test_a_package_beside_this_one_is_the_users_whatever_it_is_called():
+    file = f"{Path(references.__file__).parent}_rules/mine.py"
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile("\n1 / 0", file, "exec"))
+    # Without the test's own frame.
+    raised.value.__traceback__ = raised.value.__traceback__.tb_next
+    said = f"ZeroDivisionError in line 2 of {file}: division by zero"
+    assert references.account(raised.value) == said
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,7 +1,7 @@
 import pytest
 
 from fedcohort.errors import InvalidParameterError
-from fedcohort.specs import parse_spec
+from fedcohort.specs import meaning, parse_spec
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,20 @@ def test_a_spec_is_a_name_or_a_reference_with_parameters(text, name, parameters)
 def test_a_damaged_spec_is_named_in_the_complaint(text, complaint):
     with pytest.raises(InvalidParameterError, match=complaint):
         parse_spec(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("match", "match:", True),
+        ("match", " match ", True),
+        ("x:a=1,b=c", "x: b=c, a=1", True),
+        ("only(match; 3; a)", "only( match: ; 3;a )", True),
+        ("x:a=1", "x:a=2", False),
+        ("x:a=1", "x", False),
+        ("only(match; 3)", "only(match; 4)", False),
+        ("only(match; 3)", "always(match; 3)", False),
+    ],
+)
+def test_specs_that_mean_the_same_are_known(one, other, same):
+    assert (meaning(one) == meaning(other)) is same

@@ -111,6 +111,11 @@ def test_whom_no_spec_can_name_is_refused(who):
         ("only(match)", "names no client"),
         ("only(nope; 3)", "no selector 'nope'"),
         ("only(match:gard=off; 3)", "has no parameter 'gard'"),
+        ("only(match", r"'only\(match' has brackets that do not match: write only\(SELECTOR; CL"),
+        ("only(match; 3))", "has brackets that do not match"),
+        ("only(match; 3)(4)", "has brackets that do not match"),
+        ("only(always(match; 3); 4", "has brackets that do not match"),
+        ("only(always(match; 3; 4)", "has brackets that do not match"),
     ],
 )
 def test_wrong_specs_of_wrappers_are_refused(spec, said):

@@ -83,6 +83,39 @@ def test_what_is_no_selector_is_refused_in_a_sentence(tmp_path, code, complaint)
         make_selector(f"{file}:Rule")
 
 
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        (
+            "class Rule(FedAvg):\n    def __init__(self, share):\n        super().__init__()",
+            r"cannot be made \(TypeError: .*__init__\(\) missing 1 required .* 'share'\): mend it",
+        ),
+        (
+            "class Rule(FedAvg):\n    def __post_init__(self):\n        self.share = 1 / 0",
+            r"cannot be made \(ZeroDivisionError in line 7 of .*rule\.py: division by zero\): mend",
+        ),
+        (
+            "@dataclasses.dataclass(kw_only=True, eq=False)\n"
+            "class Rule(FedAvg):\n    share: float\n    other: float\n    third: int = 3",
+            r"cannot do without share, other: write .*rule\.py:Rule:share=VALUE,other=VALUE\.",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_a_sentence(tmp_path, code, complaint):
+    file = tmp_path / "rule.py"
+    file.write_text(f"{HEAD}{code}\n")
+    with pytest.raises(InvalidInputError, match=rf"'{file}:Rule' {complaint}"):
+        make_selector(f"{file}:Rule")
+
+
+def test_required_parameters_are_given_in_either_way(tmp_path):
+    file = tmp_path / "rule.py"
+    rule = "@dataclasses.dataclass(kw_only=True, eq=False)\nclass Rule(FedAvg):\n    share: float\n"
+    file.write_text(HEAD + rule)
+    assert make_selector(f"{file}:Rule:share=1").share == 1
+    assert make_selector(f"{file}:Rule", share=2).share == 2
+
+
 def test_a_class_without_a_name_goes_by_its_own_and_not_by_its_parents(tmp_path):
     file = tmp_path / "rule.py"
     file.write_text(f"{HEAD}class Rule(DP3S): pass\n")

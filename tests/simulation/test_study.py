@@ -5,7 +5,7 @@ import pytest
 from fedcohort.errors import StudyError, UnknownNameError
 from fedcohort.simulation import RunConfig
 from fedcohort.simulation.scores import Target
-from fedcohort.simulation.study import parse_study, read_study
+from fedcohort.simulation.study import parse_study, read_study, study_of_runs
 
 TWO_PARTS = """
 name = "two"
@@ -72,6 +72,19 @@ def test_a_run_that_two_parts_name_is_one_run():
     assert len(study.configs) == 2
 
 
+def test_a_selector_that_is_spelt_in_two_ways_runs_once():
+    spelt = ("match:evenness=free,guard=profiles", "match: guard=profiles,evenness=free", "match:")
+    runs = [RunConfig(selector=selector, seed=seed) for selector in spelt for seed in (0, 1)]
+    found = study_of_runs([*runs, RunConfig(selector="match", seed=2)]).configs
+    assert [(config.selector, config.seed) for config in found] == [
+        (spelt[0], 0),
+        (spelt[0], 1),
+        ("match:", 0),
+        ("match:", 1),
+        ("match:", 2),
+    ]
+
+
 def test_parts_are_chosen_by_name():
     study = parse_study(TWO_PARTS, "two.toml")
     assert study.only(["part 2"]).configs == study.parts[1].configs
@@ -103,6 +116,7 @@ WRONG = {
     "nested": ("[base]\nlr = [[0.1]]", r"\[base\]: lr must be one value or a flat list"),
     "empty": ("[base]\nseeds = []", r"\[base\]: seeds is an empty list"),
     "twice": ("[base]\nselector = ['dp3s', 'dp3s']", r"selector names 'dp3s' twice"),
+    "twice in other words": ("[base]\nselector = ['dp3s', 'dp3s:']", "selector names 'dp3s' twice"),
     "twice as numbers": ("[base]\nskew = [1, '1']", r"skew names '1' twice"),
     "seeds": ("[base]\nseeds = '9..0'", r"\[base\]: seeds '9\.\.0' runs backwards"),
     "seeds of words": ("[base]\nseeds = ['a']", r'seeds must be a text such as "0\.\.9"'),

@@ -8,9 +8,10 @@ import pytest
 from running import lockstep_of, run
 from torch import nn
 
-from fedcohort.errors import InvalidModelError, InvalidParameterError
+from fedcohort.errors import BrokenSelectorError, InvalidModelError, InvalidParameterError
 from fedcohort.selection import Need, Outcome
 from fedcohort.selection.fedavg import FedAvg
+from fedcohort.selection.registry import selector_class
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation.execution.runner import prepare_study
 from fedcohort.simulation.study import study_of_runs
@@ -84,6 +85,97 @@ def test_clients_that_fail_their_task_take_no_place_of_those_who_answer():
         assert record.elapsed >= 1
     # Of ten that are asked, six to eight can do what they are asked to.
     assert np.mean(np.array(used) == 5) > 0.7
+
+
+class Breaks(FedAvg):
+    """Goes wrong in one method, in round 2 if that is one of a round's."""
+
+    broken = ""
+    rounds = 0
+
+    def _break(self, method):
+        if self.broken == method and (self.rounds == 1 or method == "_joined"):
+            raise KeyError(method)
+
+    def _joined(self, rows):  # noqa: ARG002
+        self._break("_joined")
+
+    def ask(self, k, available=None, *, rng):
+        self._break("ask")
+        loss = Need.LOSS in self.needs
+        return {Need.LOSS: self.clients} if loss else super().ask(k, available, rng=rng)
+
+    def tell(self, need, ids, values):
+        self._break("tell")
+        super().tell(need, ids, values)
+
+    def _choose(self, k, rows, rng):
+        self._break("_choose")
+        return super()._choose(k, rows, rng)
+
+    def observe(self, outcome):  # noqa: ARG002
+        self._break("observe")
+        self.rounds += 1
+
+    def describe(self):
+        self._break("describe")
+        return super().describe()
+
+    def state(self):
+        self._break("state")
+        return super().state()
+
+    def restore(self, state):
+        self._break("restore")
+        super().restore(state)
+
+
+@pytest.mark.parametrize(
+    ("method", "needs", "when"),
+    [
+        ("_joined", (), "as clients join"),
+        ("ask", (), "in round 2"),
+        ("tell", (Need.LOSS,), "in round 2"),
+        ("_choose", (), "in round 2"),
+        ("observe", (), "in round 2"),
+        ("observe", (Need.UPDATE,), "in round 2"),
+        ("describe", (), "as it is described"),
+        ("state", (), "as it is saved"),
+        ("restore", (), "as it resumes"),
+    ],
+)
+@pytest.mark.parametrize("wrapped", ["{}", "only({}; 1; 2; 3; 4; 5; 6)"])
+def test_a_rule_of_ones_own_that_breaks_is_named_with_its_line(
+    monkeypatch, method, needs, when, wrapped
+):
+    spec = wrapped.format(f"{__file__}:Breaks")
+    rule = selector_class(spec)
+    monkeypatch.setattr(rule, "broken", method)
+    monkeypatch.setattr(rule, "needs", frozenset(needs))
+
+    def play():
+        lockstep = lockstep_of(dataclasses.replace(SMALL, selector=spec, seed=3))
+        lockstep.advance()
+        if method == "describe":
+            lockstep.facts()
+        if method in ("state", "restore"):
+            lockstep.resume(lockstep.states())
+        lockstep.advance()
+
+    with pytest.raises(BrokenSelectorError) as caught:
+        play()
+    line = Breaks._break.__code__.co_firstlineno
+    said = str(caught.value)
+    assert said.startswith(f"Selector {spec!r} fails {when} with seed 3 (KeyError in line ")
+    assert f" of {__file__}: {method!r}): mend it" in said
+    assert f"line {line + 2} of" in said
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_an_error_of_fedcohorts_own_rules_is_shown_as_it_is(monkeypatch):
+    monkeypatch.setattr(FedAvg, "_choose", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        lockstep_of(SMALL).advance()
 
 
 class TwoLayers(nn.Module):

@@ -6,6 +6,7 @@ from fedcohort.cli.advise import read_profiles
 from fedcohort.errors import InvalidInputError, MissingKnowledgeError
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, make_selector
+from fedcohort.selection.registry import blamed
 
 _KNOWN_FROM_A_FILE = frozenset({Need.PROFILE})
 
@@ -23,5 +24,6 @@ def select_once(profiles: Path, k: int, spec: str, seed: int, sizes: Path | None
             " profiles does not hold: choose one that needs profiles only, such as dp3s."
         )
     table, counts = read_profiles(profiles, sizes)
-    selector.fit(table, sizes=counts)
-    return selector.select(k, rng=generator(seed, "selection", 1))
+    with blamed(type(selector.innermost), f"Selector {spec!r} fails"):
+        selector.fit(table, sizes=counts)
+        return selector.select(k, rng=generator(seed, "selection", 1))

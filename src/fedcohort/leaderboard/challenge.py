@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
 from collections.abc import Sequence
 
-from fedcohort.errors import InvalidInputError, InvalidParameterError
+from fedcohort.errors import FedcohortError, InvalidInputError, InvalidParameterError
 from fedcohort.leaderboard.conditions import BASELINE, Condition, choose
 from fedcohort.leaderboard.published import Published
 from fedcohort.parameters import listed
 from fedcohort.selection import Selector, make_selector
-from fedcohort.selection.registry import spec_of
+from fedcohort.selection.registry import blamed, spec_of
 from fedcohort.simulation.study import Part, Study
-from fedcohort.specs import format_spec, parse_spec
+from fedcohort.specs import format_spec, meaning, parse_spec
 from fedcohort.testing import check_selector
 
 USUAL = ("digits",)
@@ -99,6 +98,8 @@ def challenge(
     made = make_selector(spec)
     known = published or Published()
     chosen = choose(known.conditions, conditions)
+    meant = meaning(spec)
+    spec = next((n for c in chosen for n in c.selectors if meaning(n) == meant), spec)
     common = [seed for seed in chosen[0].seeds if all(seed in c.seeds for c in chosen)]
     for seed in seeds or ():
         if seed not in common:
@@ -116,26 +117,24 @@ def challenge(
         tuple(sorted(seeds or common)),
     )
     if asked.new:
-        _check_fairness(spec)
+        _check_fairness(spec, type(made.innermost))
     return asked
 
 
-def _check_fairness(spec: str) -> None:
+def _check_fairness(spec: str, kind: type[Selector]) -> None:
     """Refuse a rule that breaks, or that the others could not be compared with.
 
     One that takes more clients than it may would win.
     """
-    try:
-        check_selector(spec)
-    except Exception as error:
-        what = str(error)
-        if not isinstance(error, AssertionError):
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__} in line {last.lineno} of {last.filename}: {error}"
-        raise InvalidInputError(
-            f"Selector {spec!r} does not do what every selector must ({what}): try it with"
-            " fedcohort.testing.check_selector first."
-        ) from error
+    failed = f"Selector {spec!r} does not do what every selector must"
+    with blamed(kind, failed):
+        try:
+            check_selector(spec)
+        except (AssertionError, FedcohortError) as error:
+            raise InvalidInputError(
+                f"{failed} ({str(error).rstrip('.')}): try it with"
+                " fedcohort.testing.check_selector first."
+            ) from error
 
 
 def _on(device: str, condition: Condition) -> Condition:

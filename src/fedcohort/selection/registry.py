@@ -11,15 +11,22 @@ name is the selector's and whose value is the class, for example in its ``pyproj
     my-rule = "my_package.selection:MyRule"
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
-from fedcohort.references import load_reference
+from fedcohort.errors import (
+    BrokenSelectorError,
+    FedcohortError,
+    InvalidInputError,
+    InvalidParameterError,
+    UnknownNameError,
+)
+from fedcohort.references import account, load_reference
 from fedcohort.selection.base import Selector
 from fedcohort.specs import format_spec, parse_spec, parse_wrapped
 
@@ -129,7 +136,40 @@ def make_selector(spec: str, /, **parameters: Any) -> Selector:
             f"Selector {spec!r} is given {twice!r} once more as {parameters[twice]!r}: leave one"
             " of them out."
         )
-    return selector(**written, **parameters)
+    if missing := [n for n in _required(selector) if n not in written and n not in parameters]:
+        raise InvalidParameterError(
+            f"Selector {name!r} cannot do without {', '.join(missing)}: write"
+            f" {name}:{','.join(f'{parameter}=VALUE' for parameter in missing)}."
+        )
+    with blamed(selector, f"Selector {name!r} cannot be made"):
+        return selector(**written, **parameters)
+
+
+@contextlib.contextmanager
+def blamed(kind: type[Selector], failed: str) -> Iterator[None]:
+    """Raise what a user's own class raises as one sentence that begins with what `failed`.
+
+    Errors of fedcohort's, and all errors of its own classes, stay as they are.
+    """
+    try:
+        yield
+    except Exception as raised:
+        if not is_users(kind) or isinstance(raised, FedcohortError):
+            raise
+        raise BrokenSelectorError(
+            f"{failed} ({account(raised)}): mend it, with the help of"
+            " fedcohort.testing.check_selector."
+        ) from raised
+
+
+def is_users(kind: type[Selector]) -> bool:
+    """Tell whether a class is somebody else's and not fedcohort's own."""
+    return kind.__module__.partition(".")[0] != "fedcohort"
+
+
+def _required(kind: type[Selector]) -> list[str]:
+    """Return the parameters of a class that have no default."""
+    return [f.name for f in dataclasses.fields(kind) if f.init and f.default is f.default_factory]
 
 
 def _make_wrapped(
@@ -152,15 +192,20 @@ def _class_of(name: str) -> type[Selector]:
         found = _checked(entry.load(), f"The entry point {name!r} of {entry.value}")
         found.name = name
         return found
+    if (wrapper := name.partition("(")[0].strip()) in _wrappers:
+        raise InvalidParameterError(
+            f"Selector {name!r} has brackets that do not match: write"
+            f" {wrapper}(SELECTOR; CLIENT; …)."
+        )
     own, colon, word = name.partition(":")
-    if not colon:
+    if not colon and not name.endswith(".py"):
         raise UnknownNameError("selector", name, list_selectors())
     if own in list_selectors():
         raise InvalidParameterError(
             f"Selector {name!r} has the parameter {word!r} without a value: write"
             f" {own}:{word}=VALUE."
         )
-    return _checked(load_reference(name, "selector"), f"Selector {name!r}")
+    return _checked(load_reference(name, "selector", kind=Selector), f"Selector {name!r}")
 
 
 def _checked(found: Any, what: str) -> type[Selector]:
@@ -203,9 +248,7 @@ def spec_of(selector: Selector | type[Selector]) -> str:
         An object, whose parameters the spec repeats, or a class.
     """
     kind = _checked(selector if isinstance(selector, type) else type(selector), repr(selector))
-    parameters = dataclasses.fields(kind)
-    missing = [f.name for f in parameters if f.init and f.default is f.default_factory]
-    if isinstance(selector, type) and missing:
+    if isinstance(selector, type) and (missing := _required(kind)):
         raise InvalidInputError(
             f"Selector class {kind.__qualname__} cannot do without {', '.join(missing)}: give an"
             " object that has them."
@@ -213,5 +256,5 @@ def spec_of(selector: Selector | type[Selector]) -> str:
     register_class(kind)
     if isinstance(selector, type):
         return kind.name
-    values = ((field, getattr(selector, field.name)) for field in parameters)
+    values = ((field, getattr(selector, field.name)) for field in dataclasses.fields(kind))
     return format_spec(kind.name, {f.name: v for f, v in values if v != f.default})

@@ -71,6 +71,7 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
     """Let a run's selector ask and choose, and see who answers in time."""
     began = time.perf_counter()
     config, selector = member.config, member.selector
+    when = f"in round {round_}"
     clients = len(member.federation)
     there = member.availability.of(config.seed, round_, clients)
     present = selector.eligible(np.arange(clients) if there is None else there)
@@ -86,15 +87,19 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
         up += (member.profile_bytes + member.label_bytes) * clients
     cohort = Cohort(np.empty(0, np.int64), np.empty(0))
     if asked:
-        for need, ids in selector.ask(asked, among, rng=rng).items():
+        with member.calling(when):
+            questions = selector.ask(asked, among, rng=rng).items()
+        for need, ids in questions:
             answers = answer(need, ids)
             # A model that diverges has no loss: a server takes no answer that is no number.
             finite = finite_rows(answers)
             if finite.any():
-                selector.tell(need, ids[finite], answers if finite.all() else answers[finite])
+                with member.calling(when):
+                    selector.tell(need, ids[finite], answers if finite.all() else answers[finite])
             receivers.append(ids)
             up += FLOAT_BYTES * math.prod(answers.shape)
-        cohort = selector.select(asked, among, rng=rng)
+        with member.calling(when):
+            cohort = selector.select(asked, among, rng=rng)
     ids, place = np.unique(cohort.ids, return_inverse=True)
     weights = np.bincount(place, cohort.weights, minlength=len(ids)).astype(np.float64)
     passes, capacity = np.full(len(ids), config.epochs), None

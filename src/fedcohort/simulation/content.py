@@ -13,6 +13,7 @@ from typing import Any
 
 from fedcohort.federation import DATASETS, Dataset
 from fedcohort.selection import selector_class
+from fedcohort.selection.registry import is_users
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.fingerprint import common_fingerprint, digest, fingerprint
 from fedcohort.simulation.materials import Materials
@@ -78,7 +79,7 @@ def _choosing_content(config: RunConfig) -> str:
     if (trace := parse_availability(config.availability).trace) is not None:
         choosing.append(fingerprint(trace, "the trace"))
     rule = selector_class(config.selector)
-    if rule.__module__.partition(".")[0] != "fedcohort":
+    if is_users(rule):
         choosing.append(fingerprint(rule, f"the selector {config.selector}"))
     return _short(choosing)
 

@@ -143,16 +143,16 @@ class Lockstep:
                     first = dataclasses.replace(self._problem(NO_JOBS), model=model)
                     profiles = client_profiles(config, first, federation, self._trainer)
                     sent[config.federation_key] = profiles
-            selector.fit(profiles, sizes=federation.sizes, label_counts=federation.label_counts)
-            keep_on_device(selector, len(federation), self._device)
             there = parse_availability(config.availability)
-            members.append(
-                Member(
-                    *(place, pool_start, config, federation, selector, there),
-                    profiles=profiles,
-                    model_bytes=model_bytes,
-                )
+            member = Member(
+                *(place, pool_start, config, federation, selector, there),
+                profiles=profiles,
+                model_bytes=model_bytes,
             )
+            with member.calling("as clients join"):
+                selector.fit(profiles, sizes=federation.sizes, label_counts=federation.label_counts)
+            keep_on_device(selector, len(federation), self._device)
+            members.append(member)
             pool_start += len(federation.partition.indices)
         return members
 
@@ -167,7 +167,7 @@ class Lockstep:
                 "model_bytes": member.model_bytes,
                 "profile_bytes": member.profile_bytes,
                 "profile": self._read_from(member),
-                "selector": member.selector.describe(),
+                "selector": member.describe(),
                 "train_evaluated_on": self._evaluated_on(member),
                 "device": describe_device(self._device),
                 "trainer": self._trainer.name,
@@ -218,7 +218,8 @@ class Lockstep:
             if self._own is not None:
                 kept = self._own.state(member)
                 state |= {f"own.{name}": values for name, values in kept.items()}
-            known = member.selector.state()
+            with member.calling("as it is saved"):
+                known = member.selector.state()
             found.append((self.round, state | {f"selector.{n}": v for n, v in known.items()}))
         return found
 
@@ -233,7 +234,8 @@ class Lockstep:
                     values[r] = torch.from_numpy(state[f"server.{kind}.{name}"])
             if self._own is not None:
                 self._own.restore(member, _below("own.", state))
-            member.selector.restore(_below("selector.", state))
+            with member.calling("as it resumes"):
+                member.selector.restore(_below("selector.", state))
 
     def profiles(self, r: int) -> NDArray[np.float32] | None:
         """Return what the clients of one run sent, [C, Q]; None if its selector needs none."""
@@ -449,9 +451,10 @@ class Lockstep:
             )
             if landing is not None and r in landing.updates:
                 updates = landing.updates[r]
-                hearing.append(self._threads.submit(member.hear, outcome, updates, mask))
+                heard = self._threads.submit(member.hear, self.round, outcome, updates, mask)
+                hearing.append(heard)
             else:
-                member.selector.observe(outcome)
+                member.observe(self.round, outcome)
             outcomes.append(outcome)
         return outcomes
 

@@ -1,6 +1,8 @@
 """One run's place in a lockstep group: its clients, its selector, and what they send."""
 
 import dataclasses
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from fedcohort.federation import Federation
 from fedcohort.metrics import gemd_from
 from fedcohort.selection import Cohort, Need, Outcome, Selector
+from fedcohort.selection.registry import blamed
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_updates import as_told
 from fedcohort.simulation.system import Availability
@@ -61,10 +64,25 @@ class Member:
         counts = self.federation.label_counts[cohort.ids]
         return gemd_from(self._everyone, counts, cohort.weights)
 
-    def hear(self, outcome: Outcome, updates: Tensor, mask: NDArray[np.bool_]) -> None:
-        """Tell the selector what came of a cohort, with the updates [n, d] of those in `mask`."""
+    def calling(self, when: str) -> AbstractContextManager[None]:
+        """Say in one sentence what a selector of the user's own raises, and when."""
+        failed = f"Selector {self.config.selector!r} fails {when} with seed {self.config.seed}"
+        return blamed(type(self.selector.innermost), failed)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the selector says of itself."""
+        with self.calling("as it is described"):
+            return self.selector.describe()
+
+    def observe(self, round_: int, outcome: Outcome) -> None:
+        """Tell the selector what came of a round's cohort."""
+        with self.calling(f"in round {round_}"):
+            self.selector.observe(outcome)
+
+    def hear(self, round_: int, outcome: Outcome, updates: Tensor, mask: NDArray[np.bool_]) -> None:
+        """Tell it what came of a round's cohort, with the updates [n, d] of those in `mask`."""
         if not mask.all():
             known, updates = updates, updates.new_full((len(mask), updates.shape[1]), np.nan)
             updates[torch.from_numpy(mask)] = known
         told = as_told(self.selector, updates)
-        self.selector.observe(dataclasses.replace(outcome, updates=told))
+        self.observe(round_, dataclasses.replace(outcome, updates=told))

@@ -40,6 +40,7 @@ from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.simulation.scores import Part as PartOfData
 from fedcohort.simulation.scores import Target
 from fedcohort.simulation.seeds import parse_seeds
+from fedcohort.specs import meaning
 
 _TARGET = Interval(0, 1, closed="right")
 _TARGET_ON = OneOf("train", "test")
@@ -232,8 +233,9 @@ def _check_table(table: Mapping[str, Any], where: str) -> None:
                 _KEYS[key].check_value(value, "the run")
         except InvalidInputError as error:
             raise StudyError(f"{where}: {error}") from error
-        if len(set(values)) < len(values):
-            twice = next(v for v in values if values.count(v) > 1)
+        meant = [meaning(value) for value in values] if key == "selector" else values
+        if len(set(meant)) < len(meant):
+            twice = next(v for v, m in zip(values, meant, strict=True) if meant.count(m) > 1)
             raise StudyError(f"{where}: {key} names {twice!r} twice: leave one out.")
 
 
@@ -272,5 +274,11 @@ def _values(key: str, raw: Any) -> list[Any]:
 
 
 def study_of_runs(configs: Sequence[RunConfig], target: Target | None = None) -> Study:
-    """Return the small study that a list of runs is."""
-    return Study("run", (Part("run", tuple(dict.fromkeys(configs)), target),))
+    """Return the small study that a list of runs is; a selector goes by its first spelling."""
+    spelt: dict[str, str] = {}
+    distinct: dict[RunConfig, None] = {}
+    for config in configs:
+        first = spelt.setdefault(meaning(config.selector), config.selector)
+        same = first == config.selector
+        distinct[config if same else dataclasses.replace(config, selector=first)] = None
+    return Study("run", (Part("run", tuple(distinct), target),))
