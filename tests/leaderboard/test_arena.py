@@ -1,16 +1,25 @@
 import csv
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 import fedcohort
 from fedcohort import FedAvg, make_selector
-from fedcohort.errors import InvalidInputError, InvalidParameterError, UnknownNameError
+from fedcohort.cli.arena import run_arena
+from fedcohort.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    MissingPackageError,
+    UnknownNameError,
+)
 from fedcohort.leaderboard.arena import ArenaResults
 from fedcohort.leaderboard.challenge import challenge
 from fedcohort.leaderboard.published import Published, write_published
+from fedcohort.leaderboard.tables import rules_table
 from fedcohort.simulation import Store
 from fedcohort.simulation.scores import Target
 
@@ -126,6 +135,16 @@ def test_a_published_rule_is_shown_and_not_run(as_package, monkeypatch):
     assert {len(e.seeds) for e in results.entries["Digits, ξ = 1"].values()} == {2}
 
 
+def test_without_torch_published_rules_are_shown_and_others_want_it(as_package, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fedcohort.simulation.devices", None)
+    for name in ("match", "match:"):
+        assert len(fedcohort.arena(name, ["digits-1"]).ranked) == len(
+            as_package.conditions[0].selectors
+        )
+    with pytest.raises(MissingPackageError, match=r"fedcohort\.arena needs .*fedcohort\[sim\]'"):
+        fedcohort.arena(Uniform)
+
+
 def test_a_variant_of_a_published_rule_has_a_row_of_its_own(as_package):
     asked = challenge("match:evenness=free", ["digits"], None, as_package)
     assert (asked.label, len(asked.new)) == ("match:evenness=free", 2)
@@ -191,6 +210,13 @@ def test_a_rule_that_is_no_selector_is_refused_before_anything_runs(rule, said, 
 
 
 @pytest.mark.usefixtures("as_package")
+def test_an_error_of_fedcohorts_own_rules_is_shown_as_it_is(monkeypatch):
+    monkeypatch.setattr(FedAvg, "_choose", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        challenge("always(fedavg; 3)")
+
+
+@pytest.mark.usefixtures("as_package")
 def test_wrong_words_get_one_sentence():
     with pytest.raises(UnknownNameError, match="no condition 'digits-2'"):
         fedcohort.arena("match", ["digits-2"])
@@ -235,3 +261,37 @@ def test_the_tables_are_written_for_papers_and_for_programs(found, tmp_path):
     assert len(rows) == 2 * 6
     assert {row["selector"] for row in rows} == {"uniform"}
     assert json.loads(json.dumps(results.to_json()))["rules"][0]["rule"] != "uniform"
+
+
+def test_a_picture_of_few_conditions_is_whole(found, tmp_path):
+    results, _ = found
+    results.write(tmp_path)
+    image = pyplot.imread(tmp_path / "arena.png")
+    assert min(edge.min() for edge in (image[0], image[-1], image[:, 0], image[:, -1])) == 1
+    assert results.figure().axes[0].get_title().count("\n") == 1
+
+
+def test_few_seeds_are_said_to_show_nothing(found):
+    results, _ = found
+    said = (
+        " With 3 shared seeds the smallest p-value that a single comparison can have is 0.25: it"
+        " takes 6 seeds or more to show a difference at the 5 % level."
+    )
+    tables = results.tables()
+    assert tables["standings"].note.endswith(said)
+    assert tables["rules"].note.endswith(said)
+    assert "1 shared seed " in rules_table(results.duels, 2, 1, "uniform").note
+    assert "shared" not in rules_table(results.duels, 2, 6, "uniform").note
+
+
+@pytest.mark.parametrize("width", [60, 40])
+def test_names_stay_in_narrow_terminals(width, as_package, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    run_arena(challenge("match"), tmp_path, json=False, device="cpu")
+    printed = capsys.readouterr().out
+    starts = [line.partition(" ")[0] for line in printed.splitlines()]
+    for name in as_package.conditions[0].selectors:
+        # Among the standings and among the rules; match itself heads tables.
+        assert starts.count(name) >= 2, name
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= width

@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -19,17 +21,20 @@ from fedcohort.report.table import plain_grid
 from fedcohort.report.wording import goal
 
 _SHOWN = ("standings", "conditions", "rules")
+# How narrow names may become before numbers make room for them.
+_NAMES = 12
 
 
 def list_conditions(wanted: Sequence[str] | None) -> None:
     """Print some published conditions, by name or by data set, or all."""
     published = Published().conditions
-    table = _grid("condition", "goal", "rounds", "seeds", "rules")
+    rows = []
     for c in choose(published, wanted) if wanted else published:
         counts = c.config.rounds, len(c.seeds), len(c.selectors)
-        table.add_row(c.name, goal(c.target, "accuracy"), *map(str, counts))
+        rows.append((c.name, goal(c.target, "accuracy"), *map(str, counts)))
+    columns = ("condition", "goal", "rounds", "seeds", "rules")
     console = Console()
-    console.print(table)
+    console.print(_drawn(PaperTable("", columns, tuple(rows)), console))
     said = "A data set's name stands for all of its conditions."
     console.print(Text(said, style="dim"))
 
@@ -83,20 +88,22 @@ def _show(found: ArenaResults) -> None:
     tables = found.tables()
     for name in _SHOWN:
         console.print()
-        console.print(_drawn(tables[name]))
+        console.print(_drawn(tables[name], console))
         console.print(Text(tables[name].note, style="dim"))
 
 
-def _drawn(table: PaperTable) -> Table:
-    drawn = _grid(*table.columns, title=table.title)
-    for row in table.rows:
-        drawn.add_row(*row, style="bold green" if row[0] == table.marked else None)
+def _drawn(table: PaperTable, console: Console) -> Table:
+    """Return a table that fits: long names fold, and then the last columns leave."""
+    unbounded = console.options.update(max_width=10_000)
+    longest = max(cell_len(cells[0]) for cells in (table.columns, *table.rows))
+    for count in range(len(table.columns), 0, -1):
+        drawn = plain_grid(table.title or None, tight=True)
+        drawn.add_column(table.columns[0], overflow="fold")
+        for heading in table.columns[1:count]:
+            drawn.add_column(heading, justify="right", no_wrap=True)
+        for row in table.rows:
+            drawn.add_row(*row[:count], style="bold green" if row[0] == table.marked else None)
+        beyond = Measurement.get(console, unbounded, drawn).maximum - console.width
+        if longest - beyond >= min(longest, _NAMES):
+            break
     return drawn
-
-
-def _grid(first: str, *others: str, title: str | None = None) -> Table:
-    table = plain_grid(title, tight=True)
-    table.add_column(first, overflow="fold")
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.errors import MissingPackageError
 from fedcohort.files import replace_file
 from fedcohort.leaderboard import tables
 from fedcohort.leaderboard.challenge import USUAL, Challenge, challenge
@@ -71,15 +72,17 @@ def arena(
     >>> "match" in set(arena("match", ["digits-1"]).standings.selector)
     True
     """
-    from fedcohort.report.shown import shown_downloads, shown_progress
-    from fedcohort.simulation import Store
-    from fedcohort.simulation.devices import find_device
-    from fedcohort.simulation.execution.runner import prepare_study, run_study
-    from fedcohort.simulation.materials import Materials
-
     asked = challenge(selector, conditions, seeds)
     if not asked.new:
         return ArenaResults.of(asked)
+    try:
+        from fedcohort.report.shown import shown_downloads, shown_progress
+        from fedcohort.simulation import Store
+        from fedcohort.simulation.devices import find_device
+        from fedcohort.simulation.execution.runner import prepare_study, run_study
+        from fedcohort.simulation.materials import Materials
+    except ImportError as error:
+        raise MissingPackageError("fedcohort.arena", "sim", error) from error
     kind = find_device(device).type
     with shown_downloads(progress) as heard:
         materials = Materials(progress=heard)
@@ -183,12 +186,13 @@ class ArenaResults:
     def tables(self) -> dict[str, PaperTable]:
         """Return the tables for people: standings, conditions, rules, rounds and accuracy."""
         label, conditions = self.challenge.label, self.challenge.conditions
+        seeds = len(self.challenge.seeds)
         return {
             "standings": tables.standings_table(
                 self.ranked, label, missing_somewhere(self.entries)
             ),
             "conditions": tables.conditions_table(self.entries, conditions, label),
-            "rules": tables.rules_table(self.duels, len(conditions), label),
+            "rules": tables.rules_table(self.duels, len(conditions), seeds, label),
             "rounds": tables.rounds_table(self.ranked, conditions, label),
             "accuracy": tables.accuracy_table(self.ranked, label),
         }

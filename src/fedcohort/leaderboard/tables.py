@@ -21,6 +21,7 @@ from fedcohort.report.wording import (
     rounds_reached,
     scored,
     signed,
+    too_few,
 )
 from fedcohort.simulation.scores import Target
 
@@ -131,6 +132,7 @@ def standings_table(
         f" lowest. Faster / slower: conditions in which the 95 % interval of the paired difference"
         f" to {BASELINE} leaves out 0. Bytes to the target: over {BASELINE}'s, where both arrived."
         f" Final: the last score on the test part, mean over the conditions."
+        + _if_few(len(own[0].seeds))
         + (f" Without {', '.join(absent)}, not run in all of them." if absent else ""),
     )
 
@@ -227,7 +229,7 @@ def conditions_table(entries: Entries, conditions: Sequence[Condition], label: s
     )
 
 
-def rules_table(found: Sequence[Versus], conditions: int, label: str) -> PaperTable:
+def rules_table(found: Sequence[Versus], conditions: int, seeds: int, label: str) -> PaperTable:
     """Return how one selector did against each of the others."""
     rows = tuple(
         (
@@ -245,7 +247,7 @@ def rules_table(found: Sequence[Versus], conditions: int, label: str) -> PaperTa
         None,
         "Times as fast: the rule's rounds to the target over its own, geometric mean over the"
         " conditions, with the 95 % interval over pairs of seeds. Won / lost: conditions in which"
-        " the 95 % interval of the paired difference leaves out 0.",
+        " the 95 % interval of the paired difference leaves out 0." + _if_few(seeds),
     )
 
 
@@ -331,6 +333,11 @@ def _paired(comparison: Comparison | None) -> str:
         return MISSING
     low, high = signed(comparison.low), signed(comparison.high)
     return f"{difference(comparison)} ({low}, {high})"
+
+
+def _if_few(seeds: int) -> str:
+    """Say what intervals over few seeds do not show, as the end of a note."""
+    return f" {said}" if (said := too_few(seeds)) else ""
 
 
 def _count(number: int, word: str) -> str:

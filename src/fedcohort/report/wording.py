@@ -106,6 +106,18 @@ def p_value(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
+def too_few(seeds: int) -> str:
+    """Say that so few pairs of seeds cannot show a difference; nothing where they can."""
+    least = min(1.0, 2 / 2**seeds)
+    if least <= 0.05:
+        return ""
+    return (
+        f"With {seeds} shared seed{'' if seeds == 1 else 's'} the smallest p-value that a single"
+        f" comparison can have is {p_value(least)}: it takes 6 seeds or more to show a difference"
+        " at the 5 % level."
+    )
+
+
 def final(summary: Summary, part: str) -> float | None:
     """Return the last mean score of ``train`` or ``test``."""
     curve = summary.train if part == "train" else summary.test
