@@ -19,6 +19,8 @@ def test_a_rule_from_a_file_is_put_beside_the_published_ones(fedcohort, tmp_path
     written = tmp_path / "fedcohort-arena" / "worst-first"
     assert (written / "arena.png").read_bytes().startswith(b"\x89PNG")
     assert "worst-first" in (written / "rounds.tex").read_text()
+    page = (EXAMPLE.parents[1] / "docs" / "arena.md").read_text().splitlines()
+    assert done.stderr.splitlines()[-1] in page, "the page shows another end"
     again = fedcohort("arena", RULE, *QUICK, "--json")
     assert "2 of 2 runs are in fedcohort-arena already" in again.stderr
     found = json.loads(again.stdout)

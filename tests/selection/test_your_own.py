@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcohort import Need, Selector, make_selector, selector_class
+from fedcohort import Need, Outcome, Selector, make_selector, selector_class
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.testing import check_selector
 
@@ -57,6 +57,21 @@ def test_the_page_shows_the_example_as_it_is():
     page = (ROOT / "docs" / "selectors" / "your-own.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert (ROOT / "examples" / "my_selector.py").read_text() in blocks
+
+
+def test_the_pages_rule_with_a_counter_conforms_and_takes_turns(tmp_path):
+    page = (ROOT / "docs" / "selectors" / "your-own.md").read_text()
+    (code,) = (b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "LongestAgo" in b)
+    file = tmp_path / "rule.py"
+    file.write_text(code)
+    check_selector(f"{file}:LongestAgo")
+    selector = make_selector(f"{file}:LongestAgo").fit(clients=20)
+    met = []
+    for round_ in range(4):
+        ids = selector.select(5, rng=np.random.default_rng(round_)).ids
+        selector.observe(Outcome(ids, np.ones(5, bool)))
+        met += ids.tolist()
+    assert sorted(met) == list(range(20))
 
 
 HEAD = """

@@ -59,6 +59,23 @@ def test_of_those_who_do_not_answer_nothing_is_told():
             assert np.array_equal(np.isfinite(getattr(outcome, name)), outcome.trained)
 
 
+def test_a_round_with_nobody_there_is_observed_too(tmp_path):
+    there = np.ones((3, 20), np.int8)
+    there[1] = 0
+    np.save(tmp_path / "there.npy", there)
+    lockstep = lockstep_of(
+        dataclasses.replace(
+            SMALL,
+            selector=f"{__file__}:Listening",
+            availability=str(tmp_path / "there.npy"),
+        )
+    )
+    for _ in range(3):
+        lockstep.advance()
+    heard = lockstep._members[0].selector.heard
+    assert [len(outcome.ids) for outcome in heard] == [SMALL.cohort, 0, SMALL.cohort]
+
+
 @pytest.mark.parametrize(
     ("selector", "lr"),
     [("pow-d", 10.0), ("fedsae", 1e6), ("fedcor:warmup=2", 1e6), ("divfl", 1e12)],
