@@ -56,8 +56,8 @@ def test_an_outside_request_would_be_refused(visit, report):
     assert outcome == "img-src"
 
 
-def test_every_chart_is_drawn(visit, report):
-    page = visit(report)
+def test_every_chart_is_drawn(visit, store, tmp_path):
+    page = visit(write_report(store, tmp_path / "report.html", 0.135))
     charts = page.locator("[data-plot]")
     assert charts.count() == 6
     for i in range(charts.count()):
@@ -66,6 +66,28 @@ def test_every_chart_is_drawn(visit, report):
     assert page.locator("[data-plot=curves] .band").count() == 2
     assert page.locator("[data-plot=gemd] .bar-row .fill").count() == 2
     assert page.locator("[data-plot=kernel] image").count() == 1
+
+
+def test_a_chart_without_curves_says_why(visit, store, copy_runs, tmp_path):
+    gone = copy_runs(store)
+    gone.db.execute("UPDATE rounds SET train_score = -1e25")
+    page = visit(write_report(gone, tmp_path / "report.html", 0.3))
+    chart = page.locator("[data-plot=curves]")
+    assert chart.text_content() == "All means are below −1."
+    assert chart.bounding_box()["height"] < 100
+    page.locator("[name=part][value=test]").check(force=True)
+    assert chart.locator(".curve").count() == 2
+    for box in page.locator("[name=shown]").all():
+        box.uncheck(force=True)
+    assert chart.text_content() == "Nobody to draw: tick a selector above."
+    assert page.locator("[data-plot=gemd]").text_content() == "Nothing to draw."
+    assert page.troubles == []
+
+
+def test_huge_scores_are_short_numbers(visit, report):
+    page = visit(report)
+    said = page.evaluate("[0.25, -3, -1234567, -6e51].map(charts.score)")
+    assert said == ["0.250", "−3.000", "−1.2e6", "−6.0e51"]
 
 
 def test_the_slider_lights_up_each_rounds_cohort_by_keyboard(visit, report, store):

@@ -82,6 +82,40 @@ def test_a_target_on_test_samples_is_said_and_drawn_on_them(page, store, tmp_pat
         assert {group["reached_on"] for group in embedded(text)["groups"]} == {part}
 
 
+def test_where_nobody_arrives_there_are_scores_and_nobody_is_marked(store, tmp_path):
+    some = write_report(store, tmp_path / "s.html", 0.135).read_text("utf-8")
+    text = write_report(store, tmp_path / "r.html", Target(0.999, "test")).read_text("utf-8")
+    assert "No selector reached 99.9\u00a0% test within 4 rounds</h1>" in text
+    for what in ('class="best"', "MB to target", "MB sent until", "interval drawn"):
+        assert what in some
+        assert what not in text
+    summary = summarise(store, 0.3)[0]
+    assert f'"number">{100 * summary.test.last:.1f} % <small>test accuracy</small>' in text
+
+
+def test_runs_that_diverged_are_counted(page, store, copy_runs, tmp_path):
+    changed = copy_runs(store)
+    changed.db.execute("UPDATE rounds SET train_loss = 1e30, train_score = 0 WHERE round > 2")
+    text = write_report(changed, tmp_path / "r.html", 0.3).read_text("utf-8")
+    said = "6 of 6 runs diverged, the first from round 3 on: lower the learning rate."
+    assert text.count(said) == 2
+    assert "runs diverged" not in page
+
+
+def test_nobody_is_ahead_without_a_score(varied_store, copy_runs, tmp_path):
+    gone = copy_runs(varied_store)
+    gone.db.execute("UPDATE rounds SET train_score = NULL, train_loss = NULL WHERE round > 0")
+    text = own_markup(write_report(gone, tmp_path / "r.html", 0.9).read_text("utf-8"))
+    assert "have no score in the end" in text
+    assert not re.search("are level|is ahead|is first", text)
+
+
+def test_a_beginning_is_no_failure(store, copy_runs, tmp_path):
+    begun = copy_runs(store, keep=lambda _, record: record.round == 0)
+    text = write_report(begun, tmp_path / "r.html", 0.9).read_text("utf-8")
+    assert "<h1>No round is finished yet</h1>" in text
+
+
 def test_it_says_how_it_was_made(page):
     assert "measured on the whole training set" in page
     assert "fedcohort run --dataset digits --skew 1 --clients 20 --cohort 5" in page

@@ -145,6 +145,57 @@ def test_the_perplexity_of_a_seed_that_diverged_is_not_known(diverged, monkeypat
     assert summary_of(diverged, "fedavg").test_perplexity > 1
 
 
+def at_the_end(store, config, **values):
+    """Put scores and losses of a run's last two rounds, 3 and 4, in place of its own."""
+    names = ", ".join(f"{name} = ?" for name in values)
+    store.db.execute(
+        f"UPDATE rounds SET {names} WHERE round > 2 AND run = ?", (*values.values(), config.key)
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "score", "found"),
+    [
+        (None, None, 3),
+        (None, 0.6, 3),
+        (99.0, 0.1, 3),
+        (99.0, None, 3),
+        (99.0, 0.6, None),  # sure of its mistakes, and yet it has learned
+        (2.5, 0.05, None),
+    ],
+)
+def test_a_run_has_diverged_if_its_model_is_useless_until_the_end(
+    store, copy_runs, loss, score, found
+):
+    changed = copy_runs(store)
+    assert {start for s in summarise(changed, 0.3) for start in s.diverged_from} == {None}
+    (config,) = [c for c in changed.configs() if (c.selector, c.seed) == ("dp3s", 1)]
+    at_the_end(changed, config, train_loss=loss, train_score=score)
+    summary = summary_of(changed, "dp3s", 0.3)
+    assert summary.diverged_from == (None, found, None)
+    assert summary_row(summary, ["accuracy"])["seeds_diverged"] == (found is not None)
+    document = to_json([summary], 0.3)["results"][0]
+    assert document["diverged_from_by_seed"] == [None, found, None]
+
+
+def test_a_model_that_got_well_again_has_not_diverged(store, copy_runs):
+    changed = copy_runs(store)
+    changed.db.execute("UPDATE rounds SET train_loss = 1e9, train_score = 0.1 WHERE round = 3")
+    assert summary_of(changed, "dp3s").diverged_from == (None, None, None)
+
+
+@pytest.mark.parametrize(("cohort", "wanted_missed"), [(5, 1), (4, 0), (2, 0), (9, 1)])
+def test_clients_asked_in_reserve_are_not_missed(store, copy_runs, tmp_path, cohort, wanted_missed):
+    """One of the five that were asked is left out in every round."""
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, cohort=cohort))
+    changed.db.execute("UPDATE rounds SET left_out = json_array(cohort ->> 0) WHERE round > 0")
+    for summary in summarise(changed, None):
+        assert summary.left_out == 3 * 4
+        assert summary.missed == wanted_missed * summary.left_out
+    page = write_report(changed, tmp_path / "r.html", None).read_text("utf-8")
+    assert ("24 client updates were left out" in page) == bool(wanted_missed)
+
+
 def test_the_comparison_is_of_the_curves_that_the_target_is_of(store, copy_runs):
     """fedavg's test scores are put at 1 from the first round on, and its training scores stay."""
     changed = copy_runs(store)

@@ -33,6 +33,60 @@ def test_wider_terminals_show_more(store):
     assert "train accuracy" in printed(store, 120)
 
 
+def test_what_headings_mean_is_said_once_and_of_those_that_are_shown(varied_store):
+    wide, narrow = (" ".join(printed(varied_store, width).split()) for width in (120, 30))
+    assert wide.count("GEMD: how far a cohort's label mixture is from everyone's") == 1
+    assert wide.count("interval: 95 %") == 1
+    assert "interval: 95 %" not in narrow
+
+
+@pytest.fixture
+def diverged(store, copy_runs):
+    """Seed 2 of dp3s has no scores after round 1."""
+    cut = copy_runs(store)
+    (run,) = [c.key for c in cut.configs() if (c.selector, c.seed) == ("dp3s", 2)]
+    cut.db.execute(
+        "UPDATE rounds SET train_loss = NULL, train_score = NULL, test_score = NULL"
+        " WHERE round > 1 AND run = ?",
+        (run,),
+    )
+    return cut
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_runs_that_diverged_are_counted_and_the_score_stays(store, diverged, copy_runs, width):
+    said = "1 of 6 runs diverged, the first from round 2 on: lower the learning rate."
+    text = printed(diverged, width)
+    assert said in " ".join(text.split())
+    assert "train" in text
+    alone = printed(copy_runs(diverged, lambda c: c if c.selector == "dp3s" else None), width)
+    assert "1 of 3 runs diverged" in alone
+    assert "train" in alone.split("\n")[1]
+    assert "diverged" not in printed(store, width)
+
+
+def test_where_nobody_arrives_nobody_is_first_and_it_is_said(store):
+    def styled(target):
+        console = Console(width=120, file=io.StringIO(), force_terminal=True, _environ={})
+        console.print(ResultsTable(summarise(store, target)))
+        return console.file.getvalue()
+
+    green = "\x1b[1;32m"
+    assert green in styled(0.01)
+    assert green not in styled(0.999)
+    assert "no mean training curve reached the target" in printed(store, 120, 0.999)
+    assert "to 99.9 %" in printed(store, 120, 0.999)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_score_that_the_target_is_of_stays_in_narrow_terminals(store, width):
+    (heading,) = (line for line in printed(store, 40).splitlines() if "selector" in line)
+    assert ("train" in heading, "test" in heading) == (True, False)
+    text = printed(store, width, Target(0.3, "test"))
+    (heading,) = (line for line in text.splitlines() if "selector" in line)
+    assert " test " in heading.replace("30 % test", "") + " "
+
+
 def test_the_numbers_are_those_of_the_summary(store):
     text = printed(store, 120)
     for summary in summarise(store, 0.3):
@@ -89,6 +143,13 @@ def test_each_skew_is_a_section(varied_store):
     text = printed(varied_store, 120)
     assert "Digits, ξ = 1\n" in text.replace(" \n", "\n") or "Digits, ξ = 1 " in text
     assert "Digits, ξ = H" in text
+
+
+@pytest.mark.parametrize(("cohort", "said"), [(4, False), (5, True)])
+def test_updates_of_clients_in_reserve_are_not_left_out(store, copy_runs, cohort, said):
+    changed = copy_runs(store, change=lambda c: dataclasses.replace(c, cohort=cohort))
+    changed.db.execute("UPDATE rounds SET left_out = json_array(cohort ->> 0) WHERE round > 0")
+    assert ("24 updates left out" in " ".join(printed(changed, 120).split())) == said
 
 
 def test_no_rounds_is_said(store, copy_runs):

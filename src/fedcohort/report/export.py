@@ -140,6 +140,7 @@ def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
         "interval_high": interval and interval.high,
         "median_rounds_to_target": median_rounds(summary),
         "seeds_at_target": sum(r is not None for r in summary.rounds_to_target_by_seed),
+        "seeds_diverged": sum(r is not None for r in summary.diverged_from),
         **_scored("final_train", _rounded(final(summary, "train")), summary.score, scores),
         **_scored("final_test", _rounded(final(summary, "test")), summary.score, scores),
         "worst_decile": _rounded(served.worst_decile if served else None),

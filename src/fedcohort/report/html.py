@@ -153,7 +153,9 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "words": wording,
         "mark": _interval_mark,
+        "arrived": lambda members: any(s.rounds_to_target is not None for s in members),
         "leaders": leaders,
+        "winners": winners,
         "plain": plain,
         "rival": _rival,
         "goal_of": _goal,
@@ -213,14 +215,18 @@ def _sorted_participation(summary: Summary) -> Any:
 
 def leaders(members: Sequence[Summary]) -> list[Summary]:
     """Return those of a panel that are first at the target, or else have the best score shown."""
-    first = min(s.arrival for s in members)
-    found = [s for s in members if s.rounds_to_target == first]
-    if found:
+    if found := winners(members):
         return found
-    finals = [wording.final(s, "train") for s in members]
+    finals = [wording.final(s, s.part) for s in members]
     best = max((score for score in finals if score is not None), default=None)
     shown = wording.scored(best, members[0].score)
-    return [s for s in members if wording.final_score(s, "train") == shown]
+    return [s for s in members if wording.final_score(s, s.part) == shown]
+
+
+def winners(members: Sequence[Summary]) -> list[Summary]:
+    """Return those of a panel that are first at the target; none where nobody got there."""
+    first = min(s.arrival for s in members)
+    return [s for s in members if s.rounds_to_target == first]
 
 
 def plain(members: Sequence[Summary]) -> Sequence[Summary]:
@@ -272,6 +278,8 @@ def _headline(panels: dict[str, list[Summary]]) -> str:
     first = leaders(members)
     best = first[0]
     goal = wording.goal(target, best.score)
+    if not any(s.rounds for s in members):
+        return "No round is finished yet"
     if best.rounds_to_target is None:
         return f"No selector reached {goal} within {_count(best.rounds, 'round')}"
     other = _rival(members, first)

@@ -21,13 +21,15 @@ from fedcohort.report.comparison import Comparison, compare, holm
 from fedcohort.report.grouping import Group, group_runs
 from fedcohort.report.served import Served, WorstClass, served_by, worst_class
 from fedcohort.simulation.config import SETTINGS, RunConfig
-from fedcohort.simulation.scores import Target, score_column, score_of
+from fedcohort.simulation.scores import Part, Target, score_column, score_of
 from fedcohort.simulation.store_file import damaged
 
 if TYPE_CHECKING:
     from fedcohort.simulation.store import RoundRecord, Store
 
 _RESAMPLES = 2000
+# How much of what is missing to the best score, 1, a model must have gained to have learned.
+_LEARNED = 0.1
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -53,6 +55,11 @@ class Curve:
     mean: FloatArray
     low: FloatArray
     high: FloatArray
+
+    @property
+    def known(self) -> bool:
+        """Whether some seed ever has a score."""
+        return not bool(np.isnan(self.seeds).all())
 
     @property
     def last(self) -> float | None:
@@ -110,8 +117,12 @@ class Summary:
         under one of them.
     seconds_per_round, selection_seconds : float
         Mean wall-clock time of a round and of its selection.
-    left_out : int
-        Updates that were not used, over all rounds and seeds.
+    left_out, missed : int
+        Updates that were not used, over all rounds and seeds, and those of them that were wanted:
+        over-selection asks some clients more, so that enough answer.
+    diverged_from : tuple of (int or None)
+        The round from which on a seed's model had gone astray, until the last: its training loss
+        not finite, or over twice that of round 0 with a score hardly better; None if it had not.
     train_evaluated_on : int
         Samples on which the training score was measured until the last round.
     train_on_subset : bool
@@ -163,6 +174,8 @@ class Summary:
     seconds_per_round: float
     selection_seconds: float
     left_out: int
+    missed: int
+    diverged_from: tuple[int | None, ...]
     train_evaluated_on: int
     train_on_subset: bool
     device: str
@@ -172,10 +185,14 @@ class Summary:
     comparison: Comparison | None = None
 
     @property
+    def part(self) -> Part:
+        """Which samples the target is a score on; ``train`` where there is no target."""
+        return "train" if self.target is None else self.target.on
+
+    @property
     def curve(self) -> Curve:
-        """The score that the target is one of; the training score where there is no target."""
-        tested = self.target is not None and self.target.on == "test"
-        return self.test if tested and self.test is not None else self.train
+        """The score on these."""
+        return self.test if self.part == "test" and self.test is not None else self.train
 
     @property
     def arrival(self) -> int:
@@ -292,7 +309,6 @@ def _summarise(
     evaluated = np.array([t for t in range(rounds + 1) if config.evaluates(t)], dtype=np.int64)
     train = _curve(_by_seed(runs, evaluated, "train_score"))
     test = _curve(_by_seed(runs, evaluated, "test_score"))
-    tested = not np.isnan(test.seeds).all()
     facts = store.facts(config.key)
     clients = facts["clients"]
     if any(client >= clients for run in trained for r in run for client in r.cohort):
@@ -301,7 +317,7 @@ def _summarise(
     gemds = [r.gemd for run in trained for r in run if r.gemd is not None]
     reached, interval = None, None
     by_seed: tuple[int | None, ...] = ()
-    if target is not None and target.on == "test" and not tested:
+    if target is not None and target.on == "test" and not test.known:
         target = None
     if target is not None:
         curves = (test if target.on == "test" else train).seeds
@@ -324,7 +340,7 @@ def _summarise(
         evaluated_rounds=evaluated,
         score=score_of(facts),
         train=train,
-        test=test if tested else None,
+        test=test if test.known else None,
         test_perplexity=_perplexity(config, facts, _by_seed(runs, evaluated[-1:], "test_loss")),
         gemd=float(np.mean(gemds)) if gemds else None,
         gemd_sd=float(np.std(gemds)) if gemds else None,
@@ -340,6 +356,8 @@ def _summarise(
         seconds_per_round=_mean(trained, "seconds"),
         selection_seconds=_mean(trained, "selection_seconds"),
         left_out=sum(len(r.left_out) for run in trained for r in run),
+        missed=sum(_missed(r, config.cohort) for run in trained for r in run),
+        diverged_from=_diverged(evaluated, _by_seed(runs, evaluated, "train_loss"), train.seeds),
         train_evaluated_on=evaluated_on,
         train_on_subset=config.eval_samples is not None and evaluated_on >= config.eval_samples,
         device=facts["device"],
@@ -367,6 +385,24 @@ def _resamples(seeds: int) -> npt.NDArray[np.int64]:
     """Return how often each seed is drawn in each resample, [resamples, seeds]."""
     share = np.full(seeds, 1 / seeds)
     return generator(0, "report bands").multinomial(seeds, share, size=_RESAMPLES)
+
+
+def _diverged(
+    rounds: npt.NDArray[np.int64], losses: FloatArray, scores: FloatArray
+) -> tuple[int | None, ...]:
+    """Return when the models of each seed went astray for good, given losses and scores [S, T]."""
+    first = losses[:, :1]
+    # A model that is sure of its mistakes has a high loss and yet a score that it has learned.
+    learned = scores - scores[:, :1] > _LEARNED * (1 - scores[:, :1])
+    astray = ~np.isfinite(losses) | (losses > 2 * first) & ~learned
+    closing = np.logical_and.accumulate(astray[:, ::-1], axis=1).sum(axis=1)
+    known = np.isfinite(first[:, 0])
+    return tuple(int(rounds[-n]) if n else None for n in np.where(known, closing, 0).tolist())
+
+
+def _missed(record: RoundRecord, wanted: int) -> int:
+    reserve = max(0, len(set(record.cohort)) - wanted)
+    return max(0, len(record.left_out) - reserve)
 
 
 def _perplexity(config: RunConfig, facts: Mapping[str, Any], losses: FloatArray) -> float | None:
@@ -461,6 +497,7 @@ def _result(summary: Summary) -> dict[str, Any]:
         "rounds_to_target": summary.rounds_to_target,
         "rounds_to_target_interval": interval and [interval.low, interval.high],
         "rounds_to_target_by_seed": list(summary.rounds_to_target_by_seed),
+        "diverged_from_by_seed": list(summary.diverged_from),
         "evaluated_rounds": summary.evaluated_rounds.tolist(),
         "score": summary.score,
         train: _known(summary.train.mean),

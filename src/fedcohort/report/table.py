@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -16,6 +17,7 @@ from fedcohort.report.wording import (
     MISSING,
     PARTS,
     decimal,
+    divergence,
     final_score,
     goal,
     megabytes,
@@ -24,18 +26,23 @@ from fedcohort.report.wording import (
     rounds_reached,
 )
 
+Row = TypeVar("Row")
 
-class _Column(NamedTuple):
+
+@dataclasses.dataclass(frozen=True)
+class Column(Generic[Row]):
     """A column: what it says, when it makes room in a narrow terminal, and what is noted below.
 
-    The highest in `leaves` makes room first.
+    The highest in `leaves` makes room first, and 0 never does. One that `stays` is shown even if
+    nothing is known in it.
     """
 
     title: str
     short: str
-    value: Callable[[Summary], str]
+    value: Callable[[Row], str]
     leaves: int = 0
     note: str = ""
+    stays: bool = False
 
 
 class ResultsTable:
@@ -47,57 +54,109 @@ class ResultsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._panels:
             yield Text("No round is finished yet.")
+        explained: dict[str, None] = {}
         for i, (title, members) in enumerate(self._panels.items()):
             if i:
                 yield Text()
-            columns, table = self._table(title, members, console, options)
+            columns = _columns(members)
+            table, shown = fitting(columns, members, console, options, title, _first(members))
             yield table
-            notes = [column.note for column in columns if column.note]
-            yield Text("; ".join(_notes(members) + notes), style="dim")
+            if said := divergence(members):
+                yield Text(said, style="yellow")
+            yield Text("; ".join(_notes(members)), style="dim")
+            explained |= dict.fromkeys(column.note for column in shown if column.note)
+        if explained:
+            yield Text("; ".join(explained), style="dim")
 
-    def _table(
-        self, title: str, members: Sequence[Summary], console: Console, options: ConsoleOptions
-    ) -> tuple[list[_Column], Table]:
-        columns = self._columns(members)
-        table = _draw(title, columns, members, short=False)
-        while _width(table, console, options) > options.max_width:
-            table = _draw(title, columns, members, short=True)
-            least = max(columns, key=lambda column: column.leaves)
-            if not least.leaves:
-                break
-            if _width(table, console, options) > options.max_width:
-                columns.remove(least)
-        return columns, table
 
-    def _columns(self, members: Sequence[Summary]) -> list[_Column]:
-        score = common_score(members)
-        target = goal(common_target(members), score)
-        slow = timed(members)
-        columns = [
-            _Column("selector", "selector", lambda s: s.label),
-            _Column(f"rounds to {target}", f"to {target}", rounds_reached),
-            _Column("95 % interval", "95 %", rounds_interval, 3),
-            _Column(f"train {score}", "train", lambda s: final_score(s, "train")),
-            _Column(f"test {score}", "test", lambda s: final_score(s, "test"), 4),
-            _Column("test perplexity", "perpl.", lambda s: perplexity(s.test_perplexity), 4),
-            _Column("GEMD", "GEMD", lambda s: decimal(s.gemd), 1),
-            _Column(f"MB to {target}", "MB", lambda s: megabytes(s.bytes_to_target), 2),
-            _Column(
-                f"time to {target}",
-                "time",
-                lambda s: decimal(s.time_to_target if slow else None, 1),
-                2,
-                "time is in passes of a median client",
-            ),
-            _Column(
-                "part. variation",
-                "variation",
-                lambda s: decimal(s.participation_variation, 2),
-                5,
-            ),
-        ]
-        unknown = {MISSING, ""}
-        return [c for c in columns if not all(c.value(s) in unknown for s in members)]
+def _first(members: Sequence[Summary]) -> Callable[[Summary], bool]:
+    """Return what tells who is first at the target; nobody is where nobody got there."""
+    reached = [s.rounds_to_target for s in members if s.rounds_to_target is not None]
+    return lambda s: bool(reached) and s.rounds_to_target == min(reached)
+
+
+def _columns(members: Sequence[Summary]) -> list[Column[Summary]]:
+    score = common_score(members)
+    target = goal(common_target(members), score)
+    slow = timed(members)
+    tested = all(s.part == "test" for s in members)
+    columns = [
+        Column[Summary]("selector", "selector", lambda s: s.label),
+        Column[Summary](f"rounds to {target}", f"to {target}", rounds_reached),
+        Column[Summary](
+            "95 % interval",
+            "interval",
+            rounds_interval,
+            3,
+            "interval: 95 %, of the rounds, by resampling the seeds",
+        ),
+        Column[Summary](
+            f"train {score}",
+            "train",
+            lambda s: final_score(s, "train"),
+            leaves=4 if tested else 0,
+            stays=any(s.train.known for s in members),
+        ),
+        Column[Summary](
+            f"test {score}",
+            "test",
+            lambda s: final_score(s, "test"),
+            leaves=0 if tested else 4,
+            stays=any(s.test is not None for s in members),
+        ),
+        Column[Summary]("test perplexity", "perpl.", lambda s: perplexity(s.test_perplexity), 4),
+        Column[Summary](
+            "GEMD",
+            "GEMD",
+            lambda s: decimal(s.gemd),
+            1,
+            "GEMD: how far a cohort's label mixture is from everyone's, from 0 (the same) to 2",
+        ),
+        Column[Summary](
+            f"MB to {target}",
+            "MB",
+            lambda s: megabytes(s.bytes_to_target),
+            2,
+            "MB: sent both ways until the target",
+        ),
+        Column[Summary](
+            f"time to {target}",
+            "time",
+            lambda s: decimal(s.time_to_target if slow else None, 1),
+            2,
+            "time is in passes of a median client",
+        ),
+        Column[Summary](
+            "part. variation",
+            "variation",
+            lambda s: decimal(s.participation_variation, 2),
+            5,
+            "variation: of how often clients were chosen, 0 if all alike",
+        ),
+    ]
+    unknown = {MISSING, ""}
+    return [c for c in columns if c.stays or not all(c.value(s) in unknown for s in members)]
+
+
+def fitting(
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    console: Console,
+    options: ConsoleOptions,
+    title: str | None = None,
+    best: Callable[[Row], bool] = lambda _: False,
+) -> tuple[Table, list[Column[Row]]]:
+    """Return a table with as many of the columns as fit the terminal, and these columns."""
+    left = list(columns)
+    table = _draw(title, left, rows, best, short=False)
+    while _width(table, console, options) > options.max_width:
+        table = _draw(title, left, rows, best, short=True)
+        least = max(left, key=lambda column: column.leaves)
+        if not least.leaves:
+            break
+        if _width(table, console, options) > options.max_width:
+            left.remove(least)
+    return table, left
 
 
 def _width(table: Table, console: Console, options: ConsoleOptions) -> int:
@@ -118,16 +177,19 @@ def plain_grid(title: str | None = None, *, tight: bool = False) -> Table:
 
 
 def _draw(
-    title: str, columns: Sequence[_Column], members: Sequence[Summary], *, short: bool
+    title: str | None,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    best: Callable[[Row], bool],
+    *,
+    short: bool,
 ) -> Table:
     table = plain_grid(title)
     for i, column in enumerate(columns):
         heading = column.short if short else column.title
         table.add_column(heading, justify="right" if i else "left", no_wrap=i > 0)
-    reached = [s.rounds_to_target for s in members if s.rounds_to_target is not None]
-    for member in members:
-        best = bool(reached) and member.rounds_to_target == min(reached)
-        table.add_row(*(c.value(member) for c in columns), style="bold green" if best else None)
+    for row in rows:
+        table.add_row(*(c.value(row) for c in columns), style="bold green" if best(row) else None)
     return table
 
 
@@ -138,7 +200,12 @@ def _notes(members: Sequence[Summary]) -> list[str]:
     measured = {m.target.on for m in members if m.target is not None}
     if measured:
         words = " or ".join(word for part, word in PARTS.items() if part in measured)
-        notes.append(f"rounds to the target are those of the mean {words} curve")
+        reached = any(s.rounds_to_target is not None for s in members)
+        notes.append(
+            f"rounds to the target are those of the mean {words} curve"
+            if reached
+            else f"no mean {words} curve reached the target"
+        )
     promises = {s.config.promise for s in members}
     if len(promises) == 1 and (promise := promises.pop()) is not None:
         notes.append(str(promise))
@@ -152,8 +219,8 @@ def _notes(members: Sequence[Summary]) -> list[str]:
         )
     if unfinished := sum(s.unfinished for s in members):
         notes.append(f"{_span([unfinished], 'run')} unfinished")
-    if left_out := sum(s.left_out for s in members):
-        notes.append(f"{_span([left_out], 'update')} left out")
+    if missed := sum(s.missed for s in members):
+        notes.append(f"{_span([missed], 'update')} left out (dropped out, late or not finite)")
     return notes
 
 

@@ -1,5 +1,6 @@
 """Numbers as readers want them, the same in tables and in the HTML report."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from fedcohort.metrics import RoundsInterval
@@ -31,16 +32,27 @@ class Arrival(Protocol):
         """Its 95 % interval."""
 
 
-def percent(value: float | None, digits: int = 1) -> str:
+def percent(value: float | None) -> str:
     """Return a share as a percentage."""
-    return MISSING if value is None else f"{100 * value:.{digits}f} %"
+    return MISSING if value is None else f"{100 * value:.1f} %"
 
 
 def scored(value: float | None, score: str) -> str:
-    """Return a score as people write it: accuracy as a percentage, others as plain numbers."""
+    """Return a score as people write it: accuracy as a percentage, others as plain numbers.
+
+    Examples
+    --------
+    >>> scored(0.5, "accuracy"), scored(-1.25, "R²"), scored(-6.2e51, "R²")
+    ('50.0 %', '−1.250', '−6.2e51')
+    """
     if score == "accuracy":
         return percent(value)
-    return MISSING if value is None else f"{value:.3f}".replace("-", "−")
+    if value is None:
+        return MISSING
+    if abs(value) < 1000:
+        return f"{value:.3f}".replace("-", "−")
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}".replace("-", "−")
 
 
 def goal(target: Target | None, score: str) -> str:
@@ -48,12 +60,12 @@ def goal(target: Target | None, score: str) -> str:
 
     Examples
     --------
-    >>> goal(Target(0.9), "accuracy"), goal(Target(0.5, "test"), "accuracy")
-    ('90 %', '50 % test')
+    >>> goal(Target(0.9), "accuracy"), goal(Target(0.995, "test"), "accuracy")
+    ('90 %', '99.5 % test')
     """
     if target is None:
         return "target"
-    number = percent(target.score, 0) if score == "accuracy" else f"{target.score:g}"
+    number = f"{100 * target.score:g} %" if score == "accuracy" else f"{target.score:g}"
     return number if target.on == "train" else f"{number} test"
 
 
@@ -122,6 +134,19 @@ def final(summary: Summary, part: str) -> float | None:
     """Return the last mean score of ``train`` or ``test``."""
     curve = summary.train if part == "train" else summary.test
     return None if curve is None else curve.last
+
+
+def divergence(summaries: Iterable[Summary]) -> str | None:
+    """Say how many runs diverged and what to do; nothing if none did."""
+    runs = [(s.score, start) for s in summaries for start in s.diverged_from]
+    astray = [(score, start) for score, start in runs if start is not None]
+    if not astray:
+        return None
+    scale = ", or scale the targets" if any(score == "R²" for score, _ in astray) else ""
+    return (
+        f"{len(astray)} of {len(runs)} runs diverged, the first from round"
+        f" {min(start for _, start in astray)} on: lower the learning rate{scale}."
+    )
 
 
 def signed(value: int) -> str:

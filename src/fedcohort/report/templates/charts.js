@@ -42,6 +42,11 @@ const charts = (() => {
   function percent(value, digits = 1) { return `${(100 * value).toFixed(digits)} %`; }
   function plain(value, digits = 3) { return value.toFixed(digits).replace("-", "−"); }
 
+  /** Return a score that is no share; that of a model that has gone astray has many digits. */
+  function score(value) {
+    return Math.abs(value) < 1000 ? plain(value) : value.toExponential(1).replace("-", "−").replace("e+", "e");
+  }
+
   /** Show a box of lines beside a point of a chart, or hide it. */
   function tip(div, at, lines) {
     let box = div.querySelector(".tip");
@@ -88,11 +93,18 @@ const charts = (() => {
    * With `rule` there is a dotted line at that height; `say` puts a value into words.
    */
   function lines(div, series, { x, y, rule = null, say }) {
+    const floor = y.floor ?? -Infinity;
+    const nothing = !series.length ? "Nobody to draw: tick a selector above."
+      : series.every((s) => s.y.length < 2) ? "There are no means after round 0."
+      : series.every((s) => s.y.every((v) => v < floor)) ? `All means are below ${plain(floor, 0)}.` : "";
+    if (nothing) {
+      div.replaceChildren(html("p", "note", nothing));
+      return;
+    }
     const [xLow, xHigh] = extent([0, ...series.flatMap((s) => s.x)]);
     const heights = series.flatMap((s) => [...s.y, ...(s.low ?? []), ...(s.high ?? [])]);
     let [yLow, yHigh] = extent([...heights, ...(rule === null ? [] : [rule]), ...(y.zero ? [0] : [])]);
-    if (!Number.isFinite(yLow)) [yLow, yHigh] = [0, 1];
-    yLow = Math.max(yLow, y.floor ?? -Infinity);
+    yLow = Math.max(yLow, floor);
     const room = 0.04 * (yHigh - yLow || 1);
     const drawn = frame(div, { ...x, low: 0, high: Math.max(xHigh, 1e-9) }, { ...y, low: y.zero ? yLow : yLow - room, high: yHigh + room });
     const { plot, across, up, inner } = drawn;
@@ -126,6 +138,10 @@ const charts = (() => {
 
   /** Draw bars by group; each group has a title and rows of label, style, value and spread. */
   function bars(div, groups, digits) {
+    if (groups.every((g) => g.rows.every((r) => r.value === null))) {
+      div.replaceChildren(html("p", "note", "Nothing to draw."));
+      return;
+    }
     const largest = Math.max(1e-9, ...groups.flatMap((g) => g.rows.map((r) => (r.value ?? 0) + (r.spread ?? 0))));
     const share = (value) => `${(100 * Math.max(0, value)) / largest}%`;
     div.replaceChildren(...groups.map((g) => {
@@ -188,5 +204,5 @@ const charts = (() => {
     root.addEventListener("pointerleave", () => tip(div, null));
   }
 
-  return { svg, lines, bars, heat, percent, plain };
+  return { svg, lines, bars, heat, percent, score };
 })();

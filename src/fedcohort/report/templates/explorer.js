@@ -99,7 +99,7 @@ function cohortExplorer(root, data, changed = () => {}) {
     const gemd = trace(`GEMD of ${labelOf(v)} by round`, v.gemd, 0, most);
     const scores = viewsOf(state.panel).flatMap((other) => other.score).filter((s) => s !== null);
     const score = trace(`${v.measured} of ${labelOf(v)} by round`, v.score, Math.max(-1, Math.min(...scores)), Math.max(...scores));
-    const say = v.measured.endsWith("accuracy") ? charts.percent : charts.plain;
+    const say = v.measured.endsWith("accuracy") ? charts.percent : charts.score;
     one(".score span", card).textContent = v.measured;
 
     const titled = [["Samples by class: of the chosen (bars), of everyone (ticks)", mixture], ["GEMD by round", gemd.drawn], [`${v.measured[0].toUpperCase()}${v.measured.slice(1)} by round`, score.drawn]];

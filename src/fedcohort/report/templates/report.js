@@ -9,7 +9,7 @@
 
   // -- charts ------------------------------------------------------------------------------
 
-  const say = (score) => score === "accuracy" ? charts.percent : charts.plain;
+  const say = (score) => score === "accuracy" ? charts.percent : charts.score;
   const inPanel = (panel) => data.groups.filter((g) => g.panel === panel && shown().has(g.label));
 
   const plots = {
