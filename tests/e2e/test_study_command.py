@@ -91,10 +91,10 @@ def test_a_study_that_stops_in_time_says_so_and_that_it_changed(warm_fedcohort, 
     assert "ξ = 1" in done.stdout
     assert "ξ = H" not in done.stdout
     status = warm_fedcohort("study", "status", "fedcohort-out")
-    assert re.search(r"one class +4 +0 +0 +24 of 24", status.stdout)
-    assert re.search(r"two classes +0 +0 +1 +0 of 4", status.stdout)
+    assert re.search(r"one class +4 of 4 +0 +100.0 %", status.stdout)
+    assert re.search(r"two classes +0 of 1 +0 +0.0 %", status.stdout)
     # They were to train beside the others, and do.
-    assert re.search(r"named by no study any more\) +2 +0 +0", status.stdout)
+    assert re.search(r"named by no study any more\) +2 of 2 +0", status.stdout)
     # More seeds of one rule, without a copy of the file.
     more = warm_fedcohort(*small, "--part", "two classes", "--selector", "match", "--seeds", "7..8")
     assert more.returncode == 0, more.stderr

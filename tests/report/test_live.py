@@ -43,6 +43,14 @@ def test_a_screen_gets_a_bar_and_no_lines(monkeypatch):
     assert "of 4,800 rounds" not in screen.file.getvalue()
 
 
+@pytest.mark.parametrize(("width", "shown"), [(50, " 25%"), (100, "1200/4800")])
+def test_a_bar_says_how_far_it_is_on_screens_of_any_width(width, shown):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    with live.live_progress(screen) as show:
+        show(Progress(done=1200, total=4800, note="digits", seconds_left=7200.0))
+    assert shown in screen.file.getvalue()
+
+
 @pytest.fixture
 def arriving(monkeypatch, tmp_path):
     """A data set of which a part arrives, then another."""

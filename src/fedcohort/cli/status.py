@@ -1,16 +1,39 @@
 """How far a study is."""
 
 import dataclasses
+import math
 from typing import Any
 
 from rich.console import Console
 
 from fedcohort.cli.document import print_document
-from fedcohort.report.table import plain_grid
+from fedcohort.report.table import Column, fitting
 from fedcohort.report.wording import duration, time_left
 from fedcohort.simulation import Store
 from fedcohort.simulation.groups import dataset_of, group_states, part_states
 from fedcohort.simulation.progress import seconds_left
+
+_Part = dict[str, Any]
+
+
+def _share(part: _Part) -> str:
+    """Return how far the rounds of a part are, and 100 % only when all of them are done."""
+    return f"{math.floor(1000 * part['rounds_done'] / part['rounds']) / 10:.1f} %"
+
+
+def _time_left(part: _Part) -> str:
+    if part["left"] + part["running"] == 0:
+        return ""
+    return "?" if part["seconds_left"] is None else duration(part["seconds_left"])
+
+
+_COLUMNS = [
+    Column[_Part]("part", "part", lambda part: part["part"] or "(named by no study any more)"),
+    Column[_Part]("done", "done", lambda part: f"{part['done']:,} of {part['runs']:,}"),
+    Column[_Part]("running", "running", lambda part: f"{part['running']:,}", leaves=2),
+    Column[_Part]("rounds", "rounds", _share, leaves=1),
+    Column[_Part]("time left", "time left", _time_left),
+]
 
 
 def show_status(store: Store, *, json: bool) -> None:
@@ -20,19 +43,7 @@ def show_status(store: Store, *, json: bool) -> None:
         print_document(found)
         return
     console = Console()
-    table = plain_grid()
-    for title in ("part", "done", "running", "left", "rounds", "time left"):
-        table.add_column(title, justify="left" if title == "part" else "right")
-    for part in found["parts"]:
-        left = part["seconds_left"]
-        table.add_row(
-            part["part"] or "(named by no study any more)",
-            str(part["done"]),
-            str(part["running"]),
-            str(part["left"]),
-            f"{part['rounds_done']:,} of {part['rounds']:,}",
-            "" if part["left"] + part["running"] == 0 else "?" if left is None else duration(left),
-        )
+    table, _ = fitting(_COLUMNS, found["parts"], console, console.options)
     console.print(table)
     for group in found["held"]:
         console.print(

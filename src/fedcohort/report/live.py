@@ -10,6 +10,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     SpinnerColumn,
+    TaskProgressColumn,
     TextColumn,
     TransferSpeedColumn,
 )
@@ -20,6 +21,8 @@ from fedcohort.report.wording import time_left
 from fedcohort.simulation.progress import Progress
 
 SECONDS_BETWEEN_LINES = 30.0
+# Columns from which on rounds are counted beside the bar; they would be cut off in fewer.
+_WIDE = 70
 
 
 def has_screen(console: Console) -> bool:
@@ -48,7 +51,7 @@ def live_progress(console: Console) -> Iterator[Callable[[Progress], None]]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
-        MofNCompleteColumn(),
+        MofNCompleteColumn() if console.width >= _WIDE else TaskProgressColumn(),
         TextColumn("{task.fields[left]}"),
         console=console,
         transient=True,
