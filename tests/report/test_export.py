@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedcohort.errors import MissingPackageError, StoreError
+from fedcohort.errors import InvalidInputError, MissingPackageError, StoreError
 from fedcohort.report import summarise
 from fedcohort.report.export import export, median_rounds
 from fedcohort.simulation.config import SETTINGS
@@ -26,6 +26,9 @@ def test_a_folder_gets_all_tables(store, tmp_path):
     record = store.records(configs[0].key)[1]
     assert float(rounds[1]["train_accuracy"]) == record.train_score
     assert rounds[1]["cohort"] == " ".join(map(str, record.cohort))
+    assert [(row["run"], row["selector"], row["seed"]) for row in rounds] == [
+        (c.key, c.selector, str(c.seed)) for c in configs for _ in store.records(c.key)
+    ]
     runs = rows(tmp_path / "tables" / "runs.csv")
     assert [run["run"] for run in runs] == [config.key for config in configs]
     assert {run["done"] for run in runs} == {"True"}
@@ -33,6 +36,14 @@ def test_a_folder_gets_all_tables(store, tmp_path):
     classes = rows(tmp_path / "tables" / "classes.csv")
     assert float(classes[0]["score"]) == first.score
     assert (classes[0]["run"], classes[0]["class"]) == (configs[0].key, str(first.number))
+
+
+def test_an_ending_that_is_not_known_is_refused_unless_it_is_of_a_folder(store, tmp_path):
+    with pytest.raises(InvalidInputError, match=r"ends in '.tsv': write to FILE.csv, FILE.parquet"):
+        export(store, tmp_path / "rounds.tsv")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "v1.0").mkdir()
+    assert len(export(store, tmp_path / "v1.0")) == 5
 
 
 def test_the_summary_has_the_numbers_of_the_report(store, tmp_path):

@@ -278,23 +278,35 @@ def report(
         float | None,
         typer.Option(help="Accuracy to reach; what the runs or their study named."),
     ] = None,
-    target_on: TargetOn = "train",
+    target_on: Annotated[
+        str | None,
+        typer.Option(
+            help="Whether --target is accuracy on train or on test samples; as the runs or their"
+            " study named."
+        ),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML file about all runs in a folder."""
     from fedcohort.simulation import Store
     from fedcohort.simulation.scores import Target
     from fedcohort.simulation.study import check_target, check_target_on
 
-    measured = check_target_on(target_on, "--target-on")
-    if target is None and measured != "train":
+    measured = None if target_on is None else check_target_on(target_on, "--target-on")
+    if target is None and measured is not None:
         raise InvalidParameterError("--target-on is of a --target: give one too.")
-    named = None if target is None else Target(check_target(target, "--target"), measured)
+    score = None if target is None else check_target(target, "--target")
 
     with Store.existing(folder) as store:
         from fedcohort.report.html import write_report
 
-        goal = named or store.targets() or Target(0.9)
-        typer.echo(write_report(store, output or folder / "report.html", goal))
+        goals = store.targets()
+        if score is not None:
+            usual = Target(score)
+            goals = {
+                config.key: Target(score, measured or goals.get(config.key, usual).on)
+                for config in store.configs()
+            }
+        typer.echo(write_report(store, output or folder / "report.html", goals or Target(0.9)))
 
 
 @app.command()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.errors import MissingPackageError, StoreError
+from fedcohort.errors import InvalidInputError, MissingPackageError, StoreError
 from fedcohort.files import replace_file
 from fedcohort.report.served import FINAL_SCORE_COLUMNS, final_score_rows
 from fedcohort.report.summary import Summary, shown_settings, summarise
@@ -35,11 +35,16 @@ _FORMULAS = ("=", "+", "-", "@", "\t")
 def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
     """Write tables of a store and return the files.
 
-    A file that ends in ``.csv`` or ``.parquet`` gets one table, which `table` names; anything else
-    is a folder that gets all of them as CSV.
+    A file that ends in ``.csv`` or ``.parquet`` gets one table, which `table` names; a folder, and
+    what has no ending, gets all of them as CSV. Raises `InvalidInputError` for another ending.
     """
     path = Path(to)
     ending = path.suffix.lower()
+    if ending not in ("", ".csv", ".parquet") and not path.is_dir():
+        raise InvalidInputError(
+            f"{str(path)!r} ends in {path.suffix!r}: write to FILE.csv, FILE.parquet, or a folder,"
+            " which must be there already if it has a dot in its name."
+        )
     if ending not in (".csv", ".parquet"):
         paths = []
         for name, made in TABLES.items():
@@ -60,7 +65,11 @@ def export(store: Store, to: str | Path, table: str = "rounds") -> list[Path]:
 def round_rows(store: Store) -> Iterator[Row]:
     """Yield every round of every run."""
     for config, row in rounds_of(store, store.configs()):
-        yield {"run": config.key, **row}
+        yield _named(config) | row
+
+
+def _named(config: RunConfig) -> Row:
+    return {"run": config.key, "selector": config.selector, "seed": config.seed}
 
 
 def rounds_of(store: Store, configs: Sequence[RunConfig]) -> Iterator[tuple[RunConfig, Row]]:
@@ -121,7 +130,7 @@ def class_rows(store: Store) -> Iterator[Row]:
 
 def _final_rows(store: Store, kind: Kind) -> Iterator[Row]:
     for config, row in final_score_rows(store, store.configs(), kind):
-        yield {"run": config.key, "selector": config.selector, "seed": config.seed, **row}
+        yield _named(config) | row
 
 
 def summary_row(summary: Summary, scores: Iterable[str]) -> Row:
