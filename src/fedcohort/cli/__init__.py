@@ -13,17 +13,18 @@ def main() -> None:
     gc.disable()
     try:
         from fedcohort.cli.app import app
-    except ImportError as error:
+
+        gc.freeze()
+        gc.enable()
+        show_warnings_as_lines()
+        app()
+    except FedcohortError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        # Commands import what they need of it only when they are called.
         sys.stderr.write(
             f"Error: the command needs the simulator's packages ({error}):"
             " pip install 'fedcohort[sim]'.\n"
         )
-        sys.exit(2)
-    gc.freeze()
-    gc.enable()
-    show_warnings_as_lines()
-    try:
-        app()
-    except FedcohortError as error:
-        sys.stderr.write(f"Error: {error}\n")
         sys.exit(2)
