@@ -34,6 +34,19 @@ class Dropped(nn.Module):
         return self.f2(F.dropout(F.relu(self.f1(x)), 0.4, self.training)), x
 
 
+class DroppedInPlace(nn.Module):
+    """Dropout that changes what it is given, and whose result nobody takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.f1, self.f2, self.drop = nn.Linear(192, 20), nn.Linear(20, 10), nn.Dropout(0.4, True)
+
+    def forward(self, x):
+        x = F.gelu(self.f1(x.flatten(1)))
+        self.drop(x)
+        return self.f2(x)
+
+
 class Frozen(nn.Module):
     """A frozen layer, a tied one, and a dict that comes out."""
 
@@ -112,6 +125,7 @@ CASES = {
     "BatchNorm, AdamW": (problem(lambda: resnet("batch"), work=ADAM), ALL[:1]),
     "dropout": (problem(Dropped, work=MUCH), ALL[:2]),
     "dropout, AdamW": (problem(Dropped, work=ADAM), ALL[:2]),
+    "dropout in place": (problem(DroppedInPlace, work=MUCH), ALL[:2]),
     "frozen and tied": (problem(Frozen, work=MUCH), ALL[:2]),
     "a single number": (problem(Tempered, work=MUCH), ALL),
     "a single number, AdamW": (problem(Tempered, work=ADAM), ALL[:2]),
@@ -191,6 +205,13 @@ class Remembering(nn.Module):
         if self.table is None:
             self.table = torch.linspace(0, 1, 10) * 2
         return self.out(x.flatten(1)) * self.table
+
+
+def test_dropout_in_place_drops():
+    (given, _), plain = CASES["dropout in place"], problem(DroppedInPlace, work=MUCH)
+    plain.model.drop.p = 0.0
+    one, other = (train_per_client(each).losses for each in (given, plain))
+    assert (one - other).abs().min() > 1e-3
 
 
 def test_what_evaluation_left_in_a_model_does_not_keep_it_from_training():

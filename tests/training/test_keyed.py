@@ -113,5 +113,14 @@ def test_every_way_to_write_dropout_draws_the_same():
     for one, other in itertools.pairwise(keyed(5, way) for way in ways):
         assert torch.equal(one, other)
     assert torch.equal(keyed(5, lambda: torch.dropout(x, 0.5, False)), x)
+    in_place = (
+        lambda y: F.dropout(y, 0.5, True, True),
+        lambda y: nn.Dropout(0.5, inplace=True)(y),
+        lambda y: torch.dropout_(y, 0.5, True),
+    )
+    for way in in_place:
+        y = x.clone()
+        keyed(5, lambda way=way, y=y: way(y))
+        assert torch.equal(y, keyed(5, ways[0]))
     channels = keyed(5, lambda: torch.feature_dropout(x, 0.5, True))
     assert torch.equal(channels, keyed(5, lambda: F.dropout1d(x, 0.5)))

@@ -49,6 +49,8 @@ _DROPOUTS: dict[Any, int] = {
     torch.feature_dropout_: 1,
 }
 
+_IN_PLACE = (torch.dropout_, torch.feature_dropout_)
+
 _REFUSED: dict[Any, str] = {
     F.alpha_dropout: "alpha_dropout",
     F.feature_alpha_dropout: "feature_alpha_dropout",
@@ -73,11 +75,15 @@ _REFUSED: dict[Any, str] = {
 
 
 class KeyedDropout(TorchFunctionMode):
-    """While active, dropout draws from the key of a client and step; other chance is refused."""
+    """While active, dropout draws from the key of a client and step; other chance is refused.
 
-    def __init__(self, key: Tensor) -> None:
+    Without a key it draws from that of nobody, which is always the same.
+    """
+
+    def __init__(self, key: Tensor | None = None) -> None:
         super().__init__()
-        self._key, self.draws = key, 0
+        self._key = torch.zeros((), dtype=torch.int64) if key is None else key
+        self.draws = 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -85,8 +91,11 @@ class KeyedDropout(TorchFunctionMode):
         """Replace dropout and let everything else through."""
         kwargs = kwargs or {}
         if func in _DROPOUTS:
-            x, p, training = _dropout_of(*args, **kwargs)
-            return self._dropout(_DROPOUTS[func], x, p) if training and p else x
+            x, p, training, inplace = _dropout_of(*args, **kwargs)
+            if not (training and p):
+                return x
+            dropped = self._dropout(_DROPOUTS[func], x, p)
+            return x.copy_(dropped) if inplace or func in _IN_PLACE else dropped
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         if func in _REFUSED:
@@ -155,10 +164,9 @@ def _dropout_of(
     inplace: bool = False,
     *,
     train: bool = True,
-) -> tuple[Tensor, float, bool]:
-    """Read the arguments of any of PyTorch's dropouts; a new tensor does for those in place."""
-    del inplace
-    return input, p, training and train
+) -> tuple[Tensor, float, bool, bool]:
+    """Read the arguments of any of PyTorch's dropouts."""
+    return input, p, training and train, inplace
 
 
 @functools.cache
@@ -186,9 +194,6 @@ def _body(function: FunctionType) -> FunctionType:
 class WithoutDropout(KeyedDropout):
     """While active, dropout does nothing; other chance is refused."""
 
-    def __init__(self) -> None:
-        super().__init__(torch.zeros((), dtype=torch.int64))
-
     def _dropout(self, features: int, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         del features, args, kwargs
         return x
@@ -196,7 +201,7 @@ class WithoutDropout(KeyedDropout):
 
 def draws_at_random(forward: Callable[[], object]) -> bool:
     """Run a forward pass in training mode, and tell whether dropout was drawn in it."""
-    mode = KeyedDropout(torch.zeros((), dtype=torch.int64))
+    mode = KeyedDropout()
     with mode:
         forward()
     return mode.draws > 0
