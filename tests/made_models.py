@@ -2,6 +2,7 @@
 """Models as runs have them, without a run."""
 
 import numpy as np
+import torch
 from torch import nn
 
 from fedcohort.federation import Dataset
@@ -34,6 +35,26 @@ def module(forward=lambda self, x: self.fc(x.flatten(1)), prepare=lambda self: N
 
 def own(x):
     return x.flatten(1)
+
+
+class WrittenByHand(nn.Module):
+    """BatchNorm as text-books write it; what it keeps is an attribute, or is registered."""
+
+    moving_mean: torch.Tensor
+
+    def __init__(self, width, *, registered):
+        super().__init__()
+        if registered:
+            self.register_buffer("moving_mean", torch.zeros(width))
+        else:
+            self.moving_mean = torch.zeros(width)
+
+    def forward(self, x):
+        if not torch.is_grad_enabled():
+            return x - self.moving_mean
+        mean = x.mean(0)
+        self.moving_mean = (0.9 * self.moving_mean + 0.1 * mean).detach()
+        return x - mean
 
 
 def made(model, shape, classes, seed=0):

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from made_models import WrittenByHand
 from torch import nn
 
 from fedcohort.training.accelerators.choice import choose_trainer
@@ -116,6 +117,42 @@ class Centred(Two):
         return super().forward(x)
 
 
+class Following(Two):
+    """A buffer that follows the batches, and that training does not look at."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("batches", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.batches += 1
+        return super().forward(x) * (1 if self.training else 1 / (1 + self.batches))
+
+
+class ByGradients(Two):
+    def __init__(self):
+        super().__init__()
+        self.norm = WrittenByHand(64, registered=True)
+
+    def forward(self, x):
+        return super().forward(self.norm(x.flatten(1)))
+
+
+class Sparse(Two):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.eye(64).to_sparse(), persistent=False)
+
+    def forward(self, x):
+        return super().forward((self.table @ x.flatten(1).T).T)
+
+
+def deep():
+    layers = (layer for _ in range(64) for layer in (nn.Linear(64, 64), nn.ReLU()))
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(64, 10))
+
+
 MODELS = {
     "padding by reflection": PaddedByReflection,
     "a hook": hooked("register_forward_hook", lambda m, i, o: 3 * o),
@@ -129,6 +166,9 @@ MODELS = {
     "a buffer put anew": MovingMean,
     "a view": Viewed,
     "a batch that is centred": Centred,
+    "a batch that is centred, by gradients": ByGradients,
+    "a buffer that follows": Following,
+    "a sparse buffer": Sparse,
 }
 
 
@@ -165,7 +205,8 @@ def test_a_step_is_that_of_plain_pytorch(case):
     for name, values in named_state(own):
         found = trained.parameters[name][0]
         assert torch.allclose(found, values, rtol=0, atol=1e-5), name
-    own_loss = float(loss_of(own.eval(), given.data).detach())
+    with torch.no_grad():
+        own_loss = float(loss_of(own.eval(), given.data))
     _, judged = trainer.evaluate(model, trained.parameters, given.data, given.task)
     assert float(judged[0]) == pytest.approx(own_loss, abs=1e-5)
 
@@ -195,6 +236,10 @@ def test_what_is_found_out_about_a_model_is_found_out_once():
     ("model", "mixes"),
     [
         (Centred, True),
+        (ByGradients, True),
+        (Following, True),
+        (Sparse, True),
+        (deep, False),
         (Two, False),
         (lambda: nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)), False),
     ],

@@ -21,8 +21,8 @@ from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.local_work import local_work
 from fedcohort.simulation.materials import Materials
 from fedcohort.training.accelerators.choice import SlowPathWarning, choose_trainer
-from fedcohort.training.inputs import prepare_inputs, prepare_targets
-from fedcohort.training.modules import a_few, read_traits
+from fedcohort.training.inputs import some_samples
+from fedcohort.training.modules import read_traits
 from fedcohort.training.problem import NO_JOBS, LocalProblem
 
 _FLOAT_BYTES = 4
@@ -176,8 +176,7 @@ def _state_bytes(config: RunConfig, weight: int, clients: int) -> float:
 
 def _activation_bytes(model: nn.Module, dataset: Dataset) -> tuple[int, int]:
     """Return what one sample's pass through the model takes, with and without a way back, about."""
-    # Some samples, since there are models that take no single one.
-    x = a_few(prepare_inputs(dataset.x_train[:4], dataset, standard=True))
+    x, _ = some_samples(dataset)
     sizes: list[int] = []
 
     def measure(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -211,8 +210,7 @@ def _at_once(config: RunConfig, materials: Materials, device: torch.device) -> i
     if device.type == "cpu":
         return None
     dataset, model = materials.dataset(config), materials.model(config)
-    x = prepare_inputs(dataset.x_train[:4], dataset, standard=True)
-    y = prepare_targets(dataset.y_train[:4], x.device)
+    x, y = some_samples(dataset)
     nobody = torch.zeros(0, dtype=torch.int64, device=device)
     task, traits, work = materials.task(config), read_traits(model, x), local_work(config, 1)
     problem = LocalProblem(model, {}, NO_JOBS, (x, y), nobody, work, task, traits)

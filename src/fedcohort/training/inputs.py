@@ -1,6 +1,6 @@
 """Samples and targets as models are given them."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcohort.federation import Dataset
+
+Values = TypeVar("Values", Tensor, NDArray[Any])
 
 
 def prepare_inputs(
@@ -31,6 +33,18 @@ def prepare_inputs(
         return x
     mean, std = (torch.from_numpy(moment).to(device) for moment in moments)
     return x.sub_(mean).div_(std)
+
+
+def some_samples(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of four samples, by which it is seen what a model does."""
+    x = prepare_inputs(a_few(dataset.x_train), dataset, standard=True)
+    return x, prepare_targets(a_few(dataset.y_train))
+
+
+def a_few(values: Values) -> Values:
+    """Return four of the samples [n, ...], some of them twice where there are fewer."""
+    # Never one, whose batch may look as if it were none.
+    return values[np.arange(4) * len(values) // 4]
 
 
 def prepare_targets(values: NDArray[Any], device: torch.device | str = "cpu") -> Tensor:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedcohort.errors import InvalidModelError
-from fedcohort.training.keyed import WithoutDropout, draws_at_random, uniform
+from fedcohort.training.inputs import a_few
+from fedcohort.training.keyed import WithoutDropout, draws_at_random
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +24,9 @@ class Traits:
     draws : bool
         Whether it draws at random in training (dropout).
     mixes : bool
-        Whether it looks at a whole batch at once in training (BatchNorm, or code of its own).
+        Whether it is to be given whole batches of one client in training: it looks at all samples
+        at once (BatchNorm, or code of its own), keeps something of them in a buffer, or has a
+        sparse buffer.
     channels_last : bool
         Whether it takes images and weights that are channels-last.
     """
@@ -34,35 +38,52 @@ class Traits:
 
 def read_traits(model: nn.Module, example: Tensor) -> Traits:
     """Find out what a model does in training, with a few inputs [B, ...] of it."""
-    own = copy.deepcopy(model).train()
-    with torch.no_grad():
-        draws = draws_at_random(lambda: own(example))
-    normed = (part for part in own.modules() if isinstance(part, _NormBase))
-    mixes = any(part.training for part in normed) or _depends_on_others(own, example)
-    x = a_few(example)
+    own, x = copy.deepcopy(model).train(), a_few(example)
+    # With gradients, since there are models that tell training from evaluation by them.
+    with torch.enable_grad():
+        draws = draws_at_random(lambda: own(x.clone()))
+        normed = any(part.training for part in own.modules() if isinstance(part, _NormBase))
+        # Which no product of many clients at once takes.
+        sparse = any(buffer.layout != torch.strided for buffer in own.buffers())
+        mixes = normed or sparse or _depends_on_others(own, x)
     x = x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
     return Traits(draws, mixes, takes_channels_last(model, x))
 
 
-@torch.no_grad()
-def _depends_on_others(model: nn.Module, example: Tensor) -> bool:
-    """Tell whether a sample's outputs depend on what else is in its batch, or was before it."""
-    for number, p in enumerate(model.parameters()):
-        # First weights of 0 would hide it; none that is positive becomes negative.
-        p.add_(0.1 * uniform(torch.zeros((), dtype=torch.int64), number, tuple(p.shape)))
-    x = a_few(example)
+def _depends_on_others(model: nn.Module, x: Tensor) -> bool:
+    """Tell whether a sample's outputs depend on what else is in its batch, or was before it.
+
+    The model has run before, so that what is filled once is full; its weights become others.
+    """
+    _disturb(model)
+    before = [(buffer, buffer._version) for buffer in model.buffers()]
     try:
         with WithoutDropout():
             whole, half = (output_of(model(part.clone())) for part in (x, x[:2]))
     # Its own code may fail in any way on half a batch, which then is not to be cut.
     except Exception:
         return True
-    return not alike(half, whole[:2])
+    # A buffer that follows the batches, and be it their count, takes each of them whole, in turn.
+    followed = any(
+        now is not buffer or now._version != version
+        for now, (buffer, version) in zip(model.buffers(), before, strict=False)
+    )
+    return followed or not alike(half, whole[:2])
 
 
-def a_few(x: Tensor) -> Tensor:
-    """Return four of the samples [n, ...], some of them twice where there are fewer."""
-    return x[torch.arange(4, device=x.device) * len(x) // 4]
+@torch.no_grad()
+def _disturb(model: nn.Module) -> None:
+    """Change all weights, since first weights of 0 would hide what a model does.
+
+    Signs stay, since some numbers must be positive; what goes in neither grows nor fades with the
+    depth.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for p in model.parameters():
+        scale = math.sqrt(len(p) / max(p.numel(), 1)) if p.dim() > 1 else 0.1
+        noise = torch.empty_like(p).normal_(0, scale, generator=generator)
+        larger = torch.maximum(p.abs(), noise.abs()).copysign(p)
+        p.copy_(torch.where(p == 0, noise, larger))
 
 
 def takes_channels_last(model: nn.Module, x: Tensor) -> bool:
@@ -72,8 +93,8 @@ def takes_channels_last(model: nn.Module, x: Tensor) -> bool:
     """
     own = _channels_last(model)
     try:
-        with torch.no_grad(), WithoutDropout():
-            for training in (True, False):
+        for training in (True, False):
+            with torch.set_grad_enabled(training), WithoutDropout():
                 own.train(training)(x.clone())
     # A model's own code may fail in any way; what else is wrong shows in the usual layout.
     except Exception:
