@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedcohort.federation import Dataset
-from fedcohort.training.models import build_model
+from fedcohort.training.models import build_model, check_built
 from fedcohort.training.task import make_task
 
 _RNG = np.random.default_rng(0)
@@ -63,3 +63,10 @@ def made(model, shape, classes, seed=0):
     y = np.arange(8) % classes
     data = Dataset("made", x, y, x[:0], y[:0], classes=classes)
     return build_model(model, data, make_task("classification", classes), seed)
+
+
+def checked(model, dataset=IMAGES, task=None, seed=0):
+    """Build and check a model as a study does before it begins."""
+    task = task or make_task("classification", dataset.classes)
+    built = (build_model(model, dataset, task, s) for s in (seed, seed, seed ^ 1))
+    return check_built(model, tuple(built), dataset, task)

@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 import torch
-from made_models import IMAGES, module, own
+from made_models import IMAGES, WrittenByHand, checked, module, own
 from torch import nn
 
 from fedcohort.errors import InvalidModelError
 from fedcohort.training import models
 from fedcohort.training.architectures.resnet import ResNet
-from fedcohort.training.models import build_model, check_factory
+from fedcohort.training.models import build_model
 from fedcohort.training.task import make_task
 
 TASK = make_task("classification", 3)
@@ -49,22 +49,22 @@ def by_seed(shape, classes):  # noqa: ARG001
 UNEQUAL = {
     "whole numbers": (
         module(lambda s, x: s.fc(own(x)[:, s.b]), buffer(lambda: torch.randperm(64))),
-        "buffer 'b' depends on the seed",
+        "its 'b' depends on the seed",
     ),
     "complex numbers": (
         module(
             lambda s, x: s.fc((own(x) * s.b).abs()),
             buffer(lambda: torch.randn(64, dtype=torch.complex64)),
         ),
-        "buffer 'b' depends on the seed",
+        "its 'b' depends on the seed",
     ),
     "not kept": (
         module(lambda s, x: s.fc(own(x) * s.b), buffer(lambda: torch.randn(64), persistent=False)),
-        "buffer 'b' depends on the seed",
+        "its 'b' depends on the seed",
     ),
     "an attribute": (
         module(lambda s, x: s.fc(own(x) * s.w), lambda s: setattr(s, "w", torch.randn(64))),
-        "attribute 'w' depends on the seed",
+        "its 'w' depends on the seed",
     ),
     "a number": (
         module(lambda s, x: s.fc(own(x) * s.w), lambda s: setattr(s, "w", float(torch.rand(())))),
@@ -87,12 +87,36 @@ UNEQUAL = {
 def test_a_factory_that_builds_unequal_models_is_refused(case):
     factory, words = UNEQUAL[case]
     with pytest.raises(InvalidModelError, match=words) as refusal:
-        check_factory(factory, IMAGES, TASK, 0)
+        checked(factory)
     assert str(refusal.value).startswith("Model '")
     assert str(refusal.value).count("\n") == 0
 
 
+def counting(self, x):
+    self.calls += 1
+    self.b += 1
+    return self.fc(own(x))
+
+
+def filled(self, x):
+    if self.b is None:
+        self.b = torch.linspace(0, 1, 64)
+    return self.fc(own(x) * self.b)
+
+
 EQUAL = {
+    "counts that change nothing": module(
+        counting, lambda s: (setattr(s, "calls", 0), s.register_buffer("b", torch.tensor(0)))
+    ),
+    "a table that is filled": module(filled, buffer(lambda: None, persistent=False)),
+    "a sparse table": module(
+        lambda s, x: s.fc((s.b @ own(x).T).T),
+        buffer(lambda: torch.eye(64).to_sparse(), persistent=False),
+    ),
+    "statistics in buffers": module(
+        lambda s, x: s.fc(s.norm(own(x))),
+        lambda s: setattr(s, "norm", WrittenByHand(64, registered=True)),
+    ),
     "BatchNorm": lambda shape, classes: ResNet(
         shape, classes, blocks=(1, 1), width=8, norm="batch"
     ),
@@ -116,13 +140,13 @@ EQUAL = {
 
 @pytest.mark.parametrize("case", EQUAL)
 def test_a_factory_that_builds_equal_models_is_taken(case):
-    check_factory(EQUAL[case], IMAGES, TASK, 0)
+    checked(EQUAL[case])
 
 
 def test_a_module_that_a_factory_gives_again_and_again_is_not_touched():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     factory = lambda shape, classes: net  # noqa: E731, ARG005
-    check_factory(factory, IMAGES, TASK, 0)
+    checked(factory)
     built = build_model(factory, IMAGES, TASK, 0)
     assert built is not net
     assert torch.equal(built[1].weight, net[1].weight)

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from made_models import IMAGES, module, own
+from made_models import WrittenByHand, checked, module, own
 from torch import nn
 
 from fedcohort.errors import InvalidInputError
 from fedcohort.federation import Dataset
-from fedcohort.training.models import build_model
 from fedcohort.training.task import make_task
 
 
@@ -61,6 +60,36 @@ def remembering(self, x):
         self.mean.copy_(own(x).mean(0))
         self.seen.fill_(True)
     return self.fc(own(x) - self.mean)
+
+
+def late(self, x):
+    self.b = torch.ones(64)
+    return self.fc(own(x) * self.b)
+
+
+def in_common(self, x):
+    means = type(self).__dict__["means"]
+    if self.training:
+        means.copy_(own(x).mean(0))
+    return self.fc(own(x) - (0 if self.training else means))
+
+
+def merging(self, x):
+    if self.training:
+        return self.fc(own(x))
+    if self.merged is None:
+        self.merged = 2 * self.fc.weight.detach()
+    return own(x) @ self.merged.T
+
+
+def masking(self, x):
+    if self.mask is None:
+        self.mask = F.dropout(torch.ones(64), 0.5)
+    return self.fc(own(x) * self.mask if self.training else own(x))
+
+
+def squeezed(self, x):
+    return self.fc(x[..., None].squeeze().flatten(1))
 
 
 def steep(self, x):
@@ -141,7 +170,7 @@ WRONG = {
             lambda s, x: s.fc(own(x)) * s.steps.add_(1),
             lambda s: s.register_buffer("steps", torch.zeros((), dtype=torch.long)),
         ),
-        "buffer 'steps' changes",
+        "the same numbers come again",
     ),
     "a state in an attribute": (
         module(lambda s, x: _count(s) * s.fc(own(x)), add(calls=lambda: 0)),
@@ -195,6 +224,32 @@ WRONG = {
         module(remembering, add(seen=lambda: nn.Buffer(torch.tensor(False)), mean=buffer)),
         "in float buffers",
     ),
+    "statistics in attributes": (
+        module(
+            lambda s, x: s.fc(s.norm(own(x))),
+            add(norm=lambda: WrittenByHand(64, registered=False)),
+        ),
+        r"'norm\.moving_mean', .*register_buffer",
+    ),
+    "statistics that copies have in common": (
+        module(in_common, lambda s: setattr(type(s), "means", torch.zeros(64))),
+        "depends on earlier batches",
+    ),
+    "weights that are kept": (module(merging, add(merged=lambda: None)), "on earlier batches"),
+    "a mask that is kept": (module(masking, add(mask=lambda: None)), "on earlier batches"),
+    "a buffer that comes later": (
+        module(late, lambda s: s.register_buffer("b", None)),
+        r"'b' has another shape when it has run \(none and \[64\]\)",
+    ),
+    "a sparse buffer that is saved": (
+        module(prepare=lambda s: s.register_buffer("b", torch.eye(64).to_sparse())),
+        "'b' is sparse, .*persistent=False",
+    ),
+    "a single sample is squeezed": (module(squeezed), r"single sample .*squeeze\(-1\)"),
+    "inputs dropped in place": (
+        module(lambda s, x: s.fc(F.dropout(own(x), 0.5, s.training, inplace=True))),
+        "changes its inputs in place",
+    ),
     "gradients of its own": (module(steep), "forward pass fails"),
     "on no device": (module(prepare=lambda s: s.to("meta")), "meta"),
     "an assertion": (module(lambda s, x: [][1]), "IndexError"),
@@ -215,7 +270,7 @@ WRONG = {
 def test_a_model_that_cannot_be_trained_is_refused(case):
     model, words = WRONG[case]
     with pytest.raises(InvalidInputError, match=words) as refusal:
-        build_model(model, IMAGES, make_task("classification", 3), 0)
+        checked(model)
     said = str(refusal.value)
     assert said.count("\n") == 0
     assert said.endswith((".", "?"))
@@ -235,7 +290,9 @@ def test_there_are_forty_of_them():
         (lambda outputs, targets: outputs.sum(1) + torch.rand(4), "by rand,"),
         (lambda outputs, targets: outputs.sum(1) * random.random(), "Python's random"),
         (
-            lambda outputs, targets: torch.autograd.grad(outputs.sum(), outputs)[0].sum(1),
+            lambda outputs, targets: (outputs * torch.autograd.grad(outputs.sum(), outputs)[0]).sum(
+                1
+            ),
             "fails in evaluation",
         ),
         (changed, "changes the targets in place"),
@@ -243,7 +300,7 @@ def test_there_are_forty_of_them():
 )
 def test_a_loss_that_cannot_be_descended_along_is_refused(loss, words):
     with pytest.raises(InvalidInputError, match=words):
-        build_model("mlp", IMAGES, make_task("classification", 3, loss), 0)
+        checked("mlp", task=make_task("classification", 3, loss))
 
 
 def test_targets_at_every_place_need_a_model_that_answers_there():
@@ -252,7 +309,7 @@ def test_targets_at_every_place_need_a_model_that_answers_there():
 
     def build(model, y):
         data = Dataset("text", x, y, x[:0], y[:0], classes=6, task="next-token", inputs="tokens")
-        return build_model(model, data, task, 0)
+        return checked(model, data, task)
 
     with pytest.raises(InvalidInputError, match=r"\[4, 7, 6\]: .* at every place, or, as"):
         build("auto", y)

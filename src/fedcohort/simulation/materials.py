@@ -1,7 +1,8 @@
 """What runs start from, each built once: data sets, federations, first models."""
 
+import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -16,7 +17,7 @@ from fedcohort.selection.registry import register_class
 from fedcohort.simulation.config import SETTINGS, RunConfig
 from fedcohort.training.augmentation import read_augmentation
 from fedcohort.training.initialisation import initialise
-from fedcohort.training.models import Factory, build_model, check_factory, find_factory
+from fedcohort.training.models import Factory, build_model, check_built, find_factory
 from fedcohort.training.modules import normalisation_names, trained_names
 from fedcohort.training.task import Losses, Task, find_loss, make_task
 
@@ -55,6 +56,7 @@ class Materials:
             register_class(kind)
         self._federations = functools.lru_cache(_KEPT)(self._build_federation)
         self._models = functools.lru_cache(_KEPT)(self._build_model)
+        self._checks = functools.lru_cache(_KEPT)(self._check_model)
 
     def __reduce__(self) -> tuple[type["Materials"], tuple[Any, ...]]:
         """Travel to other processes with what cannot be built there."""
@@ -72,7 +74,7 @@ class Materials:
 
     def federation(self, config: RunConfig) -> Federation:
         """Return who holds what in a run; not to be changed."""
-        federation = self._federations(_Alike(config))
+        federation = self._federations(_Alike(config, _DIVIDED))
         if config.cohort > len(federation):
             raise CohortSizeError(
                 f"A cohort of {config.cohort} cannot be chosen from the {len(federation)} clients"
@@ -82,13 +84,14 @@ class Materials:
 
     def model(self, config: RunConfig) -> nn.Module:
         """Return a run's model with its first weights, on the host; not to be changed."""
-        self._check_augmentation(config)
-        return self._models(_Alike(config))
+        return self._models(_Alike(config, _BUILT))
 
-    def check_model(self, config: RunConfig) -> None:
-        """Refuse a run's model, before anything is written."""
-        check_factory(*self._origin(config))
-        self.model(config)
+    def check_model(self, config: RunConfig) -> str:
+        """Refuse a run's model, before anything is written; it is looked at once for all seeds.
+
+        What comes back says why it does not train on a batch of one sample; nothing if it does.
+        """
+        return self._checks(_Alike(config, _CHECKED))
 
     def selector(self, config: RunConfig) -> Selector:
         """Return a run's selector, before it has met a client; it fits the model."""
@@ -182,14 +185,21 @@ class Materials:
             )
         return initialise(model, config.init, derived_seed(config.seed, "initialisation"))
 
+    def _check_model(self, alike: "_Alike") -> str:
+        config = alike.config
+        self._check_augmentation(config)
+        again = self._build_model(alike)
+        other = self.model(dataclasses.replace(config, seed=config.seed ^ 1))
+        named, dataset, task, _ = self._origin(config)
+        return check_built(named, (self.model(config), again, other), dataset, task)
+
 
 class _Alike:
-    """A configuration that equals every other with the same federation, data and first model."""
+    """A configuration that equals every other with the same values of some settings."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, names: Sequence[str]) -> None:
         self.config = config
-        # What names stand for is known to whoever builds: their content would tell nothing more.
-        self._values = tuple(getattr(config, name) for name in _SHAPING)
+        self._values = tuple(getattr(config, name) for name in names)
 
     def __hash__(self) -> int:
         return hash(self._values)
@@ -198,9 +208,7 @@ class _Alike:
         return isinstance(other, _Alike) and other._values == self._values
 
 
-# The loss and the score shape nothing, but it is looked at whether they go with the model.
-_SHAPING = [
-    name
-    for name, s in SETTINGS.items()
-    if (s.federation is True and name != "content") or name in ("loss", "score")
-]
+# What names stand for is known to whoever builds: their content would tell nothing more.
+_DIVIDED = [name for name, s in SETTINGS.items() if s.federation is True and name != "content"]
+_MADE = ("dataset", "task", "model", "init", "normalisation")
+_BUILT, _CHECKED = (*_MADE, "seed"), (*_MADE, "loss", "score", "augment")

@@ -102,17 +102,6 @@ def takes_channels_last(model: nn.Module, x: Tensor) -> bool:
     return True
 
 
-def takes_one_sample(model: nn.Module, x: Tensor) -> bool:
-    """Tell whether a model trains on a batch of one sample, `x` [1, ...]."""
-    own = copy.deepcopy(model).train()
-    try:
-        with torch.no_grad(), WithoutDropout():
-            return len(output_of(own(x.clone()))) == 1
-    # BatchNorm refuses, and so may a model's own code, in any way.
-    except Exception:
-        return False
-
-
 def in_fast_layout(model: nn.Module, x: Tensor) -> nn.Module:
     """Return a copy for inputs such as `x` [n, ...] whose convolutions are fastest on a CPU."""
     return _channels_last(model) if takes_channels_last(model, a_few(x)) else copy.deepcopy(model)

@@ -11,6 +11,7 @@ from torch import nn
 from fedcohort.errors import CohortSizeError, FedcohortError, InvalidModelError
 from fedcohort.simulation import RunConfig, Store
 from fedcohort.simulation import materials as materials_module
+from fedcohort.simulation.content import with_content
 from fedcohort.simulation.execution import runner
 from fedcohort.simulation.execution.runner import prepare_study, run_study
 from fedcohort.simulation.groups import part_states
@@ -50,8 +51,8 @@ def test_federations_and_models_are_built_once(tmp_path, built, selectors, seeds
     ]
     with Store(tmp_path) as store:
         assert run_study(prepare_study(study_of_runs(runs), device="cpu"), store)
-    # The factory's own check builds a model again, again under the same seed, and under another.
-    assert built == {"federation": seeds, "model": seeds + 3}
+    # It is looked at whether a model is the same again, and what another seed builds.
+    assert built == {"federation": seeds, "model": max(seeds, 2) + 1}
 
 
 WRONG = {
@@ -96,6 +97,45 @@ def test_batches_of_one_sample_are_refused_where_a_model_takes_none(settings, wo
             study_of_runs([run]), device="cpu", materials=Materials(models={"normed": normed})
         )
     prepare_study(study_of_runs([dataclasses.replace(run, model="mlp")]), device="cpu")
+
+
+def squeezed(shape, classes):
+    class Squeezed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(math.prod(shape), classes)
+
+        def forward(self, x):
+            x = self.fc(x.flatten(1))
+            return x.squeeze() if self.training else x
+
+    return Squeezed()
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [(normed, "Expected more than 1 value"), (squeezed, r"a batch of 1 have shape \[10\]")],
+)
+def test_it_is_said_why_a_model_takes_no_single_sample(factory, reason):
+    study = study_of_runs([dataclasses.replace(RUN, model="own", batch_size=1)])
+    with pytest.raises(InvalidModelError, match=f"a batch of one sample, .*{reason}"):
+        prepare_study(study, device="cpu", materials=Materials(models={"own": factory}))
+
+
+def test_what_a_factory_counts_is_no_part_of_a_runs_key():
+    def materials():
+        made = []
+
+        def factory(shape, classes):
+            made.append(shape)
+            return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+        return Materials(models={"own": factory})
+
+    study = study_of_runs([dataclasses.replace(RUN, model="own")])
+    (expected,) = with_content(study, materials()).configs
+    (found,) = prepare_study(study, device="cpu", materials=materials()).study.configs
+    assert found.key == expected.key
 
 
 def test_clients_of_one_sample_are_found_in_every_seed():

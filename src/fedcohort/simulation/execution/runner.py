@@ -24,8 +24,7 @@ from fedcohort.simulation.progress import Progress
 from fedcohort.simulation.store import Store
 from fedcohort.simulation.study import Study
 from fedcohort.simulation.system import parse_availability
-from fedcohort.training.inputs import prepare_inputs
-from fedcohort.training.modules import takes_one_sample
+from fedcohort.training.inputs import some_samples
 
 # Runs that share these can be built from the data, or none of them can.
 _SHAPING = [name for name, s in SETTINGS.items() if s.federation and name != "seed"]
@@ -62,11 +61,12 @@ def prepare_study(
     """
     materials = materials or Materials()
     where = device_for(study.configs, device)
-    takes_one = once(lambda config: _check_shape(config, materials), *_SHAPING)
+    # First of all, since a model that is built or run may change what its code refers to.
+    study = with_content(study, materials)
     needs = once(lambda config: _check_selector(config, materials), *_SHAPING, "selector")
     read_layer = once(
         lambda config: check_layer(
-            config, materials.model(config), _some_inputs(config, materials, 4)
+            config, materials.model(config), some_samples(materials.dataset(config))[0]
         ),
         *_PROFILED,
     )
@@ -79,19 +79,12 @@ def prepare_study(
     )
     for config in study.configs:
         check_availability(config)
-        if not takes_one(config):
-            _check_batches(config, materials.federation(config))
+        if reason := materials.check_model(config):
+            _check_batches(config, materials.federation(config), reason)
         if Need.PROFILE in needs(config) and config.profile == "fc1":
             read_layer(config)
     _check_targets(study, materials)
-    return PreparedStudy(with_content(study, materials), materials, where)
-
-
-def _check_shape(config: RunConfig, materials: Materials) -> bool:
-    """Refuse what cannot be built, and tell whether the model trains on a single sample."""
-    materials.federation(config)
-    materials.check_model(config)
-    return takes_one_sample(materials.model(config), _some_inputs(config, materials, 1))
+    return PreparedStudy(study, materials, where)
 
 
 def _check_selector(config: RunConfig, materials: Materials) -> frozenset[Need]:
@@ -106,12 +99,7 @@ def _check_selector(config: RunConfig, materials: Materials) -> frozenset[Need]:
     return selector.needs
 
 
-def _some_inputs(config: RunConfig, materials: Materials, count: int) -> torch.Tensor:
-    dataset = materials.dataset(config)
-    return prepare_inputs(dataset.x_train[:count], dataset, standard=True)
-
-
-def _check_batches(config: RunConfig, federation: Federation) -> None:
+def _check_batches(config: RunConfig, federation: Federation, reason: str) -> None:
     """Refuse batches of one sample, for a model that takes none."""
     sizes = federation.sizes
     last = sizes if config.batch_size is None else (sizes - 1) % config.batch_size + 1
@@ -119,9 +107,10 @@ def _check_batches(config: RunConfig, federation: Federation) -> None:
         return
     client = int((last == 1).argmax())
     raise InvalidModelError(
-        f"Model {config.model!r} cannot train on a batch of one sample (BatchNorm cannot), which"
-        f" client {client} of seed {config.seed} has (samples: {sizes[client]}, batch size:"
-        f" {config.batch_size or 'full'}): choose another batch size, other clients, or GroupNorm."
+        f"Model {config.model!r} cannot train on a batch of one sample, which client {client} of"
+        f" seed {config.seed} has (samples: {sizes[client]}, batch size:"
+        f" {config.batch_size or 'full'}): {reason}. Choose another batch size or other clients, or"
+        " GroupNorm in place of a BatchNorm."
     )
 
 
