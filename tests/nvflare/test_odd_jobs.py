@@ -11,13 +11,11 @@ from fake_workflow import CohortFake, CohortFakeScaffold, Site, moved
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AlgorithmConstants
 
-from fedcohort import Cohort, FedAvg
 from fedcohort.adapters.checkpoint import Checkpoint
 from fedcohort.adapters.introductions import Limits
 from fedcohort.errors import InvalidInputError, InvalidParameterError
 from fedcohort.nvflare import LOSS_TASK
 from fedcohort.nvflare.messages import like, read_change
-from fedcohort.selection.registry import register
 
 # A layer with BatchNorm, which counts batches, a mask, a scalar, and a layer behind them.
 NORMED = {
@@ -321,19 +319,24 @@ def test_own_weights_count_where_all_sizes_are_equal(tmp_path: pathlib.Path, sel
     assert run.model.params["w"][0] == pytest.approx(np.mean(trained))
 
 
-@register("a-tenth")
-class ATenth(FedAvg):
-    """Chooses the first clients, whose very first has a tenth of the weight."""
+# The first of those chosen has a tenth of the weight.
+A_TENTH = """
+from fedcohort import FedAvg
 
-    def _choose(self, k: int, rows: Any, rng: np.random.Generator) -> Cohort:  # noqa: ARG002
+
+class ATenth(FedAvg):
+    def _choose(self, k, rows, rng):
         return self._cohort(rows[:k], [0.1] + [0.9 / (k - 1)] * (k - 1))
+"""
 
 
 def test_own_weights_count_of_a_rule_that_is_told_nothing(tmp_path: pathlib.Path) -> None:
     there = sites()
     for i, site in enumerate(there.values()):
         site.train = lambda p, _, i=i: moved(p, float(i == 0), NUM_STEPS_CURRENT_ROUND=10)
-    run = job(tmp_path, there, selector="a-tenth", num_rounds=1)
+    rule = tmp_path / "a_tenth.py"
+    rule.write_text(A_TENTH)
+    run = job(tmp_path, there, selector=f"{rule}:ATenth", num_rounds=1)
     run.run()
     assert run.model.params["w"][0] == pytest.approx(0.1)
 
