@@ -65,7 +65,9 @@ def test_a_users_model_is_built_by_module_and_factory():
         ("user_models:missing", "cannot be imported"),
         ("user_models:NOT_A_FACTORY", "not callable"),
         ("no_such_module:x", "cannot be imported"),
-        ("cnn", "cannot be built"),
+        ("cnn", "'cnn' reads images, and made has tables: choose another model, or auto"),
+        ("char-lstm", "'char-lstm' reads tokens, and made has tables"),
+        ("mlp:hidden=no", "cannot be built"),
     ],
 )
 def test_models_that_cannot_be_used_are_refused_in_a_sentence(name, complaint):

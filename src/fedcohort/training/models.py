@@ -35,6 +35,13 @@ MODELS: dict[str, Factory] = {
     "mlp": MLP,
 }
 
+# Kinds of inputs that each of them reads.
+_READS = {name: ("image",) for name in MODELS} | {
+    "char-lstm": ("tokens",),
+    "mlp": ("image", "table"),
+}
+_IN_WORDS = {"image": "images", "table": "tables", "tokens": "tokens"}
+
 # PyTorch's generator is the process's: one thread at a time may lend it, or watch it.
 _GLOBAL_GENERATOR = threading.RLock()
 
@@ -117,6 +124,12 @@ def find_factory(model: str | Factory, dataset: Dataset) -> Factory:
         return model
     name, _ = _spec(model, dataset)
     if name in MODELS:
+        if dataset.inputs not in _READS[name]:
+            read = " and ".join(_IN_WORDS[kind] for kind in _READS[name])
+            raise InvalidModelError(
+                f"Model {model!r} reads {read}, and {dataset.name} has"
+                f" {_IN_WORDS[dataset.inputs]}: choose another model, or auto."
+            )
         return MODELS[name]
     if ":" not in name:
         raise UnknownNameError("model", name, [*MODELS, "auto", "module:factory"])
