@@ -22,6 +22,11 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         make_selector("dps3")
 
 
+def test_several_names_in_one_are_told_to_be_given_one_by_one():
+    with pytest.raises(InvalidInputError, match=r"several: .* --selector match --selector fedavg"):
+        make_selector("match, fedavg")
+
+
 def test_a_class_in_place_of_a_name_is_refused_in_one_sentence():
     with pytest.raises(InvalidInputError, match="A selector is named by a text, such as 'match'"):
         make_selector(Selector)

@@ -199,6 +199,12 @@ def _class_of(name: str) -> type[Selector]:
         )
     own, colon, word = name.partition(":")
     if not colon and not name.endswith(".py"):
+        several = name.replace(" ", "").split(",")
+        if len(several) > 1 and set(several) <= set(list_selectors()):
+            raise InvalidInputError(
+                f"Selector {name!r} is several: give each by itself, as in"
+                f" {' '.join(f'--selector {one}' for one in several)}."
+            )
         raise UnknownNameError("selector", name, list_selectors())
     if own in list_selectors():
         raise InvalidParameterError(

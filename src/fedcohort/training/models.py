@@ -36,7 +36,7 @@ MODELS: dict[str, Factory] = {
 }
 
 # Kinds of inputs that each of them reads.
-_READS = {name: ("image",) for name in MODELS} | {
+_READS = dict.fromkeys(MODELS, ("image",)) | {
     "char-lstm": ("tokens",),
     "mlp": ("image", "table"),
 }
