@@ -76,6 +76,7 @@ def test_a_round_with_nobody_there_is_observed_too(tmp_path):
     assert [len(outcome.ids) for outcome in heard] == [SMALL.cohort, 0, SMALL.cohort]
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning:fedcohort")
 @pytest.mark.parametrize(
     ("selector", "lr"),
     [("pow-d", 10.0), ("fedsae", 1e6), ("fedcor:warmup=2", 1e6), ("divfl", 1e12)],

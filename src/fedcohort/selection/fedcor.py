@@ -197,7 +197,7 @@ def covariance(samples: Floats, weights: Floats, rank: int) -> tuple[Floats, flo
     total = max(float(values.sum()), 1e-300)
     rest = max(total - float(values[top].sum()), 0.0) / max(clients - len(top), 1)
     noise = max(rest, NOISE_FLOOR * total / clients)
-    shrink = np.sqrt(np.maximum(1 - noise / np.maximum(values[top], 1e-300), 0.0))
+    shrink = np.sqrt(1 - noise / np.maximum(values[top], noise))
     return scaled @ vectors[:, top] * shrink, noise
 
 
