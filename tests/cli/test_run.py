@@ -13,6 +13,7 @@ from fedcohort.cli import main
     [
         (("run", "--save-model", "file"), "The folder 'file' cannot be made (File exists)"),
         (("study", "run", "s.toml", "--log", "mlflow:gopher://x"), "mlflow:gopher://x cannot"),
+        (("run", "--dataset", "x.csv", "--save-model", "kept"), "There is no file for training at"),
         (("run", "--dataset", ""), "There is no data set ''"),
         (("run", "--dataset", "."), "The folder . holds neither x.npy, nor"),
         (("study", "run", "s.toml", "--engine", "ray"), "--engine ray needs"),
@@ -30,7 +31,7 @@ def test_what_could_not_be_done_is_refused_before_anything_is_written(
         main()
     assert ended.value.code == 2
     assert said in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "out").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "s.toml"}
 
 
 def test_data_that_users_brought_are_described(tmp_path, monkeypatch, capsys):

@@ -48,11 +48,8 @@ def run_and_show(
 ) -> None:
     """Run what the folder does not hold yet, then print a table or a JSON document."""
     study = study_of_runs(configs, target)
-    if save_models is not None:
-        make_folder(save_models)
     notices = Console(stderr=True)
-    keep = save_models is not None
-    with do_study(study, out, notices, device=device, keep_models=keep) as (store, wanted):
+    with do_study(study, out, notices, device=device, save_models=save_models) as (store, wanted):
         if save_models is not None:
             _save_models(store, wanted, save_models)
         summaries = summarise(store, target, wanted)
@@ -97,13 +94,15 @@ def do_study(
     executor: Executor = here,
     stop_after: float | None = None,
     logs: Sequence[str] = (),
-    keep_models: bool = False,
+    save_models: Path | None = None,
 ) -> Iterator[tuple[Store, Sequence[RunConfig]]]:
     """Do a study, and yield its store and its runs when it is finished.
 
     Parameters are those of `prepare_study` and `run_study`, but for `out`, the store's folder;
-    `notices`, where to say how it goes; and `stop_after`, the minutes after which to save and end.
+    `notices`, where to say how it goes; `stop_after`, the minutes after which to save and end; and
+    `save_models`, the folder that final models are to go into, which is made.
     """
+    keep_models = save_models is not None
     deadline = math.inf if stop_after is None else time.monotonic() + 60 * stop_after
     with live_downloads(notices) as heard:
         materials = Materials(progress=heard)
@@ -113,6 +112,8 @@ def do_study(
         notices.print(repr(data), soft_wrap=True, highlight=False, markup=False)
     with open_logs(logs):
         pass  # refuses what cannot be logged to
+    if save_models is not None:
+        make_folder(save_models)
     with Store(out) as store:
         if keep_models:
             check_kept(store, prepared.study.configs)
