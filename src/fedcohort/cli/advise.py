@@ -17,6 +17,7 @@ from fedcohort.errors import (
     UnknownNameError,
 )
 from fedcohort.federation.npz import npz_names, read_arrays
+from fedcohort.federation.reading import number_in
 from fedcohort.simulation.config import SETTINGS, RunConfig
 
 # What a .npz file of profiles may hold.
@@ -156,7 +157,7 @@ def _table(path: Path) -> NDArray[np.float64]:
     rows = [(place, line) for place, line in lines if not line.startswith("#")]
     first = [cell.strip() for cell in rows[0][1].split(",")] if rows else []
     # Names of columns differ; the row of a client whose cells are all empty or NA repeats itself.
-    if len({*first, ""}) > len(first) and all(_number(cell) is None for cell in first):
+    if len({*first, ""}) > len(first) and all(number_in(cell) is None for cell in first):
         rows = rows[1:]
     if not rows:
         raise ValueError("no rows")
@@ -176,19 +177,12 @@ def _first_fault(rows: list[tuple[int, str]]) -> str | None:
     for place, line in rows:
         cells = line.split(",")
         for column, cell in enumerate(cells, 1):
-            value = _number(cell)
+            value = number_in(cell)
             if value is None or not math.isfinite(value):
                 return f"cell {column} of line {place} is {reprlib.repr(cell)}, no finite number"
         if len(cells) != width:
             return f"line {place} is of length {len(cells)}, and those before it of {width}"
     return None
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
 
 
 def _numbers(path: Path, array: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What readers of users' files share: which row is wrong, and what cannot be read."""
+"""What readers of users' files share: rows and cells, which is wrong, and what cannot be read."""
 
 import contextlib
 import csv
@@ -23,6 +23,14 @@ def csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines)
         yield from ((reader.line_num, row) for row in reader if row)
+
+
+def number_in(text: str) -> float | None:
+    """Return the number that a cell holds, which may be infinite or NaN; None if it holds none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def unreadable(path: str | Path, error: OSError) -> InvalidInputError:

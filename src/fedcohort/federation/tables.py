@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcohort.errors import InvalidInputError, MissingPackageError
-from fedcohort.federation.reading import place_of
+from fedcohort.federation.reading import number_in, place_of
 
 TARGET_COLUMNS = ("y", "label", "labels", "target")
 CLIENT_COLUMNS = ("client", "client_id", "user_id")
@@ -170,20 +170,12 @@ def _numbers(path: str | Path, name: str, values: npt.NDArray[Any]) -> npt.NDArr
     if values.ndim == 1 and values.dtype.kind in "biuf":
         return values.astype(np.float32, copy=False)
     texts = enumerate(values.tolist() if values.dtype.kind == "U" else ())
-    odd = ((row, text) for row, text in texts if not _is_number(text))
+    odd = ((row, text) for row, text in texts if number_in(text) is None)
     found = (f" ({text!r:.40} in {place_of(path, row)})" for row, text in odd)
     raise InvalidInputError(
         f"In {path}, the column {name} does not hold one number per row{next(found, '')}: turn it "
         "into numbers or leave it out."
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_picture(row: Any) -> bool:
