@@ -21,6 +21,7 @@ Measure on an idle machine.
 
 import argparse
 import dataclasses
+import functools
 import json
 import statistics
 import subprocess
@@ -51,6 +52,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation import RunConfig
+from fedcohort.simulation.assignment import assign
 from fedcohort.simulation.jobs import jobs_of
 from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
@@ -299,9 +301,13 @@ def gpu_times(config, materials, label, quick):
     }
 
 
-def timed_on_gpu(lockstep, runs, repeats):
+def timed_on_gpu(lockstep: Lockstep, runs: range, repeats: int) -> float:
     """Return the median seconds of one round's local training, of these runs together."""
-    assigned = [(lockstep._members[r], lockstep._assign(r, lockstep.round)) for r in runs]
+    members = [lockstep._members[r] for r in runs]
+    assigned = [
+        (member, assign(member, lockstep.round, functools.partial(lockstep._answer, member)))
+        for member in members
+    ]
     problem = lockstep._problem(jobs_of(lockstep.round, assigned))
     times = []
     for _ in range(repeats + 1):
