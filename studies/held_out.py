@@ -47,7 +47,7 @@ _DIFFERENCES = (0.0, 0.2, 0.4, 0.6)
 
 def doublings(other: float | Floats, spread: Floats, left: Floats) -> Floats:
     """Return log2 of the gain that `fedcohort.advice` predicts with another constant."""
-    return np.log2(np.hypot(other, spread) / np.hypot(other, spread * left))
+    return np.log2((other**2 + spread**2) / (other**2 + (spread * left) ** 2))
 
 
 def fit(spread: Floats, left: Floats, measured: Floats) -> float:

@@ -96,6 +96,6 @@ assert accuracy["match"] > accuracy["fedavg"]
 # %% [markdown]
 # `rounds_to_target` counts the rounds until the mean *training* accuracy reaches the target. Three seeds are enough to see
 # the effect and too few to rank rules: the [leaderboard](../results/leaderboard.md) has all selectors over five or ten seeds in
-# 25 conditions, also those in which selection is worth little.
+# 31 conditions, also those in which selection is worth little.
 #
 # Next: [your own data and model](your-own-data-and-model.md).

@@ -4,9 +4,10 @@ Cohorts are drawn with each rule, and it is seen how far the mean profile of a c
 everyone's. In the coordinates of `match` (`fedcohort.selection.coordinates`) that says how close a
 rule comes, what k clients can reach at best, and how many clients drawn at random would do.
 
-The predicted gain is a ratio of errors,
+The rounds that stochastic gradient descent takes to a given accuracy grow in proportion to a constant
+plus the variance of its gradients (Ghadimi and Lan, 2013), so the predicted gain is
 
-    gain = √((s² + u²) / (s² + m²)),    m = left · u
+    gain = (s² + u²) / (s² + m²),    m = left · u
 
 where u is how far uniform cohorts are off, `left` the share of that which `match` leaves, in plain
 profile space, and s stands for all that disturbs training and that selection does not change. Where
@@ -19,6 +20,9 @@ The first factor is the share of the variance of samples' gradients that lies be
 second, of mean squared distances of uniform cohorts' profiles and of clients', is about 1/k - 1/C.
 Without agreements u is d, relative to the length of everyone's mean profile. s is the one constant
 of each, fitted to the conditions of the leaderboard (`studies/advise.py`, docs/advise.md).
+
+S. Ghadimi, G. Lan: Stochastic First- and Zeroth-Order Methods for Nonconvex Stochastic Programming.
+SIAM Journal on Optimization 23(4), 2013.
 """
 
 import dataclasses
@@ -49,8 +53,8 @@ _ROUNDING = 1e-6
 _GAP = 3.0
 # s, from python studies/advise.py: with agreements, and from profiles alone. Of the latter, those
 # that differ far more than its own have no prediction.
-OTHER_GRADIENT_ERROR = 0.154
-OTHER_ERROR = 0.061
+OTHER_GRADIENT_ERROR = 0.257
+OTHER_ERROR = 0.105
 _LARGEST_SPREAD = 0.3
 # Paragraphs are no wider, however wide the terminal is.
 _WIDTH = 80
@@ -398,7 +402,7 @@ def predicted_gain(
 
 
 def _ratio(other: float, uniform: float, left: float) -> float:
-    return math.hypot(other, uniform) / math.hypot(other, uniform * left)
+    return (other**2 + uniform**2) / (other**2 + (uniform * left) ** 2)
 
 
 def _between_clients(agreements: ArrayLike | None, sizes: Floats, shared: float) -> float | None:
