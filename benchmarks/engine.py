@@ -230,7 +230,8 @@ def gpu(quick):
     if not torch.cuda.is_available():
         sys.exit("There is no CUDA device here.")
     materials = Materials({"images": images()})
-    results = {}
+    results, rows = {}, []
+    head = ["batch", "plain loop", "local training", "", "whole run"]
     print(f"\n{torch.cuda.get_device_name()}: CNN 20-50-500, 10 × 540 samples, {GPU_RUNS} runs")
     for label, batch in (("full", None), ("54", 54), ("10", 10)):
         config = dataclasses.replace(
@@ -238,7 +239,15 @@ def gpu(quick):
         )
         times = gpu_times(config, materials, label, quick)
         results |= {f"B{label}_{name}": value for name, value in times.items()}
+        rows.append(milliseconds(label, **times))
+    table("milliseconds a run-round", head, rows)
     return results | precisions(materials, quick)
+
+
+def milliseconds(label, *, loop_ms, training_ms, whole_ms, over_loop, whole_over_training):
+    """Return a row: the loop, local training and how much faster it is, and the whole run."""
+    whole = f"{whole_ms:.3f}, {whole_over_training:.2f} × local training"
+    return [label, f"{loop_ms:.1f}", training_ms, f"{over_loop:.0f} ×", whole]
 
 
 def images():

@@ -109,8 +109,9 @@ def test_sizes_weigh():
     assert advise(profiles, np.geomspace(1, 30, 20), 4).spread > 1.1 * plain.spread
 
 
-def test_the_gain_is_a_ratio_of_errors():
-    assert predicted_gain(0.08, 0.0) == pytest.approx(math.sqrt(1 + (0.08 / OTHER_ERROR) ** 2))
+def test_the_gain_is_a_ratio_of_variances():
+    assert predicted_gain(0.08, 0.0) == pytest.approx(1 + (0.08 / OTHER_ERROR) ** 2)
+    assert predicted_gain(2 * OTHER_ERROR, 0.5) == pytest.approx((1 + 4) / (1 + 1))
     assert predicted_gain(0.08, 1.0) == 1
     assert predicted_gain(0.0, 1.0) == 1
 
@@ -199,7 +200,7 @@ def test_agreements_predict_where_profiles_alone_do_not():
     centred = clients() - clients().mean(axis=0)
     advice = advise(centred, k=5, agreements=np.full(60, 0.5))
     assert advice.gain == predicted_gain(0.0, advice.left, advice.gradient_spread)
-    assert predicted_gain(9.0, 0.0, OTHER_GRADIENT_ERROR) == pytest.approx(math.sqrt(2))
+    assert predicted_gain(9.0, 0.0, OTHER_GRADIENT_ERROR) == pytest.approx(2)
 
 
 def test_profiles_beyond_the_calibration_get_no_prediction():

@@ -390,9 +390,9 @@ def predicted_gain(
     Examples
     --------
     >>> round(predicted_gain(0.1, 0.2), 2)
-    1.82
+    1.84
     >>> round(predicted_gain(0.1, 0.2, gradient_spread=0.28), 2)
-    1.95
+    2.09
     """
     if gradient_spread is not None:
         return _ratio(OTHER_GRADIENT_ERROR, gradient_spread, left)

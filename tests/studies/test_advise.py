@@ -214,11 +214,11 @@ def test_the_published_table_is_what_the_package_predicts():
     new = read_table(table.with_name("advise-new.csv"))
     alike = [row for row in rows if row["dataset"] in ("digits", "mnist", "fashion-mnist")]
     for some, distance, said in (
-        (rows, "gradients", "over all 25 conditions it is **{:.2f}** (pooled {:.2f})"),
-        (alike, "gradients", "over the 17 of digits, MNIST and Fashion-MNIST {:.2f} ({:.2f})"),
+        (rows, "gradients", "over all 31 conditions it is **{:.2f}** (pooled {:.2f})"),
+        (alike, "gradients", "over the 21 of digits, MNIST and Fashion-MNIST {:.2f} ({:.2f})"),
         (rows, "spread", "From profiles alone it is {:.2f} ({:.2f})"),
         (alike, "spread", "and {:.2f} ({:.2f}) without CIFAR-10, the writers and Shakespeare"),
-        (rows + new, "gradients", "over these and the 25 together {:.2f} (pooled {:.2f})"),
+        (rows + new, "gradients", "over these and the 31 together {:.2f} (pooled {:.2f})"),
     ):
         pooled, pairwise = both_ways(*conditions_of(some, distance))
         assert said.format(pairwise, pooled) in page
