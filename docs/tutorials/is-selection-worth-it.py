@@ -65,8 +65,8 @@ assert ask(skew="1", lost=0.3).gain < ask(skew="1").gain
 assert ask(skew="1", k=20).gain < ask(skew="1").gain
 
 # %% [markdown]
-# Clients that do not answer spoil balanced cohorts more than random ones, so the gain shrinks with them: tell `advise` what share
-# you lose.
+# Clients that do not answer spoil balanced cohorts more than random ones, so less gain is predicted with them: tell `advise` what
+# share you lose.
 #
 # ## Does it come true?
 #

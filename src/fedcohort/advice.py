@@ -4,8 +4,8 @@ Cohorts are drawn with each rule, and it is seen how far the mean profile of a c
 everyone's. In the coordinates of `match` (`fedcohort.selection.coordinates`) that says how close a
 rule comes, what k clients can reach at best, and how many clients drawn at random would do.
 
-The rounds that stochastic gradient descent takes to a given accuracy grow in proportion to a constant
-plus the variance of its gradients (Ghadimi and Lan, 2013), so the predicted gain is
+The rounds that stochastic gradient descent takes to a given accuracy grow in proportion to a
+constant plus the variance of its gradients (Ghadimi and Lan, 2013), so the predicted gain is
 
     gain = (s² + u²) / (s² + m²),    m = left · u
 

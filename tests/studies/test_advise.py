@@ -7,6 +7,7 @@ import pytest
 from advise import Pair, advice_on, calibrate, main, pairs, with_more
 from drawing import NotInStoreError
 from held_out import both_ways, conditions_of, read_table
+from scipy.stats import spearmanr
 
 from fedcohort import advise
 from fedcohort.advice import predicted_gain
@@ -118,7 +119,7 @@ def test_a_data_set_is_predicted_by_the_others(path):
             ("predicted", gradient_constant, advice.gradient_spread),
             ("alone", constant, advice.spread),
         ):
-            gain = np.hypot(s, u) / np.hypot(s, u * advice.left)
+            gain = (s**2 + u**2) / (s**2 + (u * advice.left) ** 2)
             assert row[name] == pytest.approx(gain, abs=0.01)
     swapped = [
         Pair(p.condition, p.selector, p.baseline) if p.condition.config.dataset == "digits" else p
@@ -211,7 +212,7 @@ def test_the_published_table_is_what_the_package_predicts():
     rows = read_table(table)
     assert len(rows) == len(Published().conditions)
     page = (table.parents[1] / "advise.md").read_text(encoding="utf-8")
-    new = read_table(table.with_name("advise-new.csv"))
+    new, later = (read_table(table.with_name(f"advise-{name}.csv")) for name in ("new", "later"))
     alike = [row for row in rows if row["dataset"] in ("digits", "mnist", "fashion-mnist")]
     for some, distance, said in (
         (rows, "gradients", "over all 31 conditions it is **{:.2f}** (pooled {:.2f})"),
@@ -219,9 +220,23 @@ def test_the_published_table_is_what_the_package_predicts():
         (rows, "spread", "From profiles alone it is {:.2f} ({:.2f})"),
         (alike, "spread", "and {:.2f} ({:.2f}) without CIFAR-10, the writers and Shakespeare"),
         (rows + new, "gradients", "over these and the 31 together {:.2f} (pooled {:.2f})"),
+        (
+            rows + new + later,
+            "gradients",
+            "Over all 63 conditions of this page it is {:.2f} by pairs (pooled {:.2f})",
+        ),
     ):
         pooled, pairwise = both_ways(*conditions_of(some, distance))
         assert said.format(pairwise, pooled) in page
+    for some, said in (
+        (new, "The rank correlation is {:.2f},"),
+        (later, "**The rank correlation is {:.2f}**"),
+    ):
+        both = ([float(row[name]) for row in some] for name in ("predicted", "measured"))
+        assert said.format(spearmanr(*both)[0]) in page
+        for row in some:
+            found = (float(row[name]) for name in ("spread", "left", "gradients"))
+            assert predicted_gain(*found) == pytest.approx(float(row["predicted"]), abs=0.005)
     # The constants of the folds are near those that are shipped.
     for column, given in {"predicted": ("gradients",), "alone": ()}.items():
         shipped = [

@@ -33,7 +33,7 @@ def test_a_variant_that_says_the_gain_correlates():
         condition = types.SimpleNamespace(
             config=types.SimpleNamespace(dataset=("digits", "mnist", "cifar-10")[place % 3])
         )
-        doublings = np.log2(np.hypot(0.2, felt) / np.hypot(0.2, 0.1 * felt)) * np.ones(3)
+        doublings = np.log2((0.2**2 + felt**2) / (0.2**2 + (0.1 * felt) ** 2)) * np.ones(3)
         found.append(types.SimpleNamespace(condition=condition, doublings=doublings))
         useless = rng.uniform(0.1, 1)
         kinds = {
