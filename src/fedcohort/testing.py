@@ -26,6 +26,7 @@ from fedcohort.errors import (
     UnknownClientError,
 )
 from fedcohort.selection import Cohort, Need, Outcome, Selector, make_selector
+from fedcohort.selection.asking import questions_of
 
 __all__ = ["check_selector"]
 
@@ -78,8 +79,7 @@ class _World:
     def play(self, selector: Selector, k: int, round_: int, available: Ids | None = None) -> Cohort:
         """Do one round: answer, choose, check the cohort, observe."""
         rng = np.random.default_rng([round_, 7])
-        for need, ids in selector.ask(k, available, rng=rng).items():
-            assert need in selector.needs, f"asks for {need}, which it does not declare"
+        for need, ids in questions_of(selector, k, available, rng=rng):
             selector.tell(need, ids, self.answers(need)[self._rows(ids)])
         cohort = selector.select(k, available, rng=rng)
         ids = np.unique(cohort.ids)

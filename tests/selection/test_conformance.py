@@ -8,7 +8,8 @@ import pytest
 
 from fedcohort import list_selectors, make_selector
 from fedcohort.errors import InvalidCohortError
-from fedcohort.selection import Cohort, Selector
+from fedcohort.selection import Cohort, Need, Selector
+from fedcohort.selection.asking import questions_of
 from fedcohort.selection.fedavg import FedAvg
 from fedcohort.testing import check_selector
 
@@ -70,9 +71,17 @@ class _WrongTypes(FedAvg):
         return Cohort(cohort.ids, cohort.weights.astype(np.float32))
 
 
+class _Nosy(FedAvg):
+    needs = frozenset({Need.LOSS})
+
+    def ask(self, *_, **__):
+        return {Need.LOSS: self.clients}
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
+        (_Nosy, "it asks client 0, who is not there"),
         (_Twice, "twice"),
         (_GlobalChance, "the same seed gave two cohorts"),
         (_Outsider, "not there to be chosen"),
@@ -116,3 +125,27 @@ def test_what_cannot_be_trained_is_refused_wherever_a_selector_is_used(problem):
 
     with pytest.raises(InvalidCohortError, match=re.escape(f"selector must ({problem}")):
         Mistaken().fit(clients=5).select(3, rng=np.random.default_rng(0))
+
+
+WRONG_QUESTIONS = {
+    "it asks client 9, who is not there": {Need.LOSS: np.array([0, 9])},
+    "it asks client 4, who is not there": {Need.LOSS: np.array([0, 4])},
+    "it asks a client twice": {Need.LOSS: np.array([1, 1])},
+    "the ids that it asks are list": {Need.LOSS: [0, 1]},
+    "the ids that it asks are int32": {Need.LOSS: np.array([0, 1], np.int32)},
+    "it asks for 'duration', which it does not declare": {Need.DURATION: np.array([0, 1])},
+}
+
+
+@pytest.mark.parametrize("problem", WRONG_QUESTIONS)
+def test_what_nobody_can_answer_is_refused_before_it_is_asked(problem):
+    class Mistaken(FedAvg):
+        name = "mistaken"
+        needs = frozenset({Need.LOSS})
+
+        def ask(self, *_, **__):
+            return WRONG_QUESTIONS[problem]
+
+    rng = np.random.default_rng(0)
+    with pytest.raises(InvalidCohortError, match=re.escape(f"selector must ({problem}")):
+        questions_of(Mistaken().fit(clients=9), 3, np.arange(4), rng=rng)

@@ -120,8 +120,8 @@ class Breaks(FedAvg):
 
     def ask(self, k, available=None, *, rng):
         self._break("ask")
-        loss = Need.LOSS in self.needs
-        return {Need.LOSS: self.clients} if loss else super().ask(k, available, rng=rng)
+        there = self.clients if available is None else available
+        return {Need.LOSS: there} if Need.LOSS in self.needs else super().ask(k, available, rng=rng)
 
     def tell(self, need, ids, values):
         self._break("tell")

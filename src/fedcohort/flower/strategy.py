@@ -39,6 +39,7 @@ from fedcohort.flower.state import arrays_of, record_of, restore_strategy, strat
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Outcome, Selector, bounded_sizes, make_selector
+from fedcohort.selection.asking import questions_of
 from fedcohort.selection.sizes import GROWTH, LARGEST
 
 _COUNT = Interval(1, integral=True)
@@ -280,7 +281,7 @@ class CohortStrategy(Strategy):
         available = np.array(self._enrolment.gather(grid, number, self._first_model), np.int64)
         rng = generator(self.seed, "selection", number)
         k = min(self.cohort + self.spare, len(available))
-        for need, ids in self._selector.ask(k, available, rng=rng).items():
+        for need, ids in questions_of(self._selector, k, available, rng=rng):
             self._ask(grid, self._new_round(number, ids, arrays), need, config)
         available = self._without_busy(available)
         cohort = self._selector.select(min(k, len(available)), available, rng=rng)

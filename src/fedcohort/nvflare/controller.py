@@ -38,6 +38,7 @@ from fedcohort.nvflare.rounds import SiteRound
 from fedcohort.parameters import Check, Interval, OneOf, Optional, check_value
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need, Selector, make_selector
+from fedcohort.selection.asking import questions_of
 from fedcohort.selection.sizes import GROWTH, LARGEST
 
 log = logging.getLogger("fedcohort.nvflare")
@@ -198,7 +199,7 @@ class CohortSelection:
         available = self._available(connected, number)
         rng = generator(self.seed, "selection", number)
         k = min(num_clients or len(available), len(available))
-        for need, ids in self._chooser.ask(k, available, rng=rng).items():
+        for need, ids in questions_of(self._chooser, k, available, rng=rng):
             self._ask(number, need, ids)
         cohort = self._chooser.select(k, available, rng=rng)
         self._round = self._new_round(number, cohort)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedcohort.randomness import generator
 from fedcohort.selection import Cohort, Need
+from fedcohort.selection.asking import questions_of
 from fedcohort.simulation.capacity import affordable_passes, completed_passes
 from fedcohort.simulation.config import RunConfig
 from fedcohort.simulation.device_updates import finite_rows
@@ -88,7 +89,7 @@ def assign(member: Member, round_: int, answer: Answer) -> Assignment:
     cohort = Cohort(np.empty(0, np.int64), np.empty(0))
     if asked:
         with member.calling(when):
-            questions = selector.ask(asked, among, rng=rng).items()
+            questions = questions_of(selector, asked, among, rng=rng)
         for need, ids in questions:
             answers = answer(need, ids)
             # A model that diverges has no loss: a server takes no answer that is no number.
