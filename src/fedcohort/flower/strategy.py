@@ -21,6 +21,7 @@ from fedcohort.adapters.rounds import RoundSummary, changes_of
 from fedcohort.adapters.sizes import SizeRule
 from fedcohort.errors import InvalidInputError, InvalidParameterError, RefusedReplyError
 from fedcohort.flower.enrolment import Enrolment, Rules
+from fedcohort.flower.evaluations import usable_evaluations
 from fedcohort.flower.grids import ChosenGrid, NobodyLeftError, PatientGrid, RoundGrid
 from fedcohort.flower.log import log
 from fedcohort.flower.mailbox import Letter, Mailbox
@@ -31,14 +32,14 @@ from fedcohort.flower.protocol import (
     query_content,
     read_loss,
 )
-from fedcohort.flower.replies import ReplyReader, alike, whole_of
+from fedcohort.flower.replies import ReplyReader, whole_of
 from fedcohort.flower.rounds import Round
 from fedcohort.flower.secure import MaskedRound, SecureAggregation
 from fedcohort.flower.starting import own_start, quiet_until, woven
 from fedcohort.flower.state import arrays_of, record_of, restore_strategy, strategy_state
 from fedcohort.parameters import Interval, OneOf, Optional, check_parameters, parameter
 from fedcohort.randomness import generator
-from fedcohort.selection import Cohort, Need, Outcome, Selector, bounded_sizes, make_selector
+from fedcohort.selection import Cohort, Need, Outcome, Selector, make_selector
 from fedcohort.selection.asking import questions_of
 from fedcohort.selection.sizes import GROWTH, LARGEST
 
@@ -392,46 +393,19 @@ class CohortStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Hand the usable evaluations to the wrapped strategy."""
-        usable: list[Message] = []
-        for reply in replies:
-            try:
-                self._reader.metrics(content_of(reply))
-                usable.append(reply)
-            except RefusedReplyError as refusal:
-                log.warning("An evaluation in round %d is left out: %s.", server_round, refusal)
-        same, others = alike(usable, lambda reply: reply.content)
-        for _ in others:
-            log.warning("An evaluation is left out: its metrics are not those of the others.")
-        if not same:
-            return None
-        # Sums do not depend on who was first.
-        same.sort(key=self._place)
-        self._bound_evaluations(server_round, same)
-        return self.inner.aggregate_evaluate(server_round, same)
+        usable = usable_evaluations(
+            replies,
+            self._reader,
+            round_=server_round,
+            place=self._place,
+            largest=self.largest_size,
+        )
+        return self.inner.aggregate_evaluate(server_round, usable) if usable else None
 
     def _place(self, reply: Message) -> int:
         node = reply.metadata.src_node_id
         client = self._enrolment.members.client_at(node)
         return node if client is None else client
-
-    def _bound_evaluations(self, server_round: int, replies: list[Message]) -> None:
-        """Let nobody's claim of many samples outweigh the others' metrics."""
-        key = self._reader.weight_key
-        if key != SIZE:
-            return
-        records = [self._reader.metrics(reply.content) for reply in replies]
-        claimed = [self._reader.weight(reply.content) for reply in replies]
-        for record, claim, counted in zip(
-            records, claimed, bounded_sizes(claimed, self.largest_size).tolist(), strict=True
-        ):
-            if counted < claim:
-                record[key] = counted
-                log.warning(
-                    "An evaluation in round %d claims %g samples, of which %g count.",
-                    server_round,
-                    claim,
-                    counted,
-                )
 
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
