@@ -102,7 +102,7 @@ def test_the_table_is_written_beside_the_figure(board, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
     first, *rows = tables[1].read_text().splitlines()
     assert first.startswith("place,selector,needs,conditions,speed,")
-    assert rows[0].startswith("1,match,profile,3,1.587,")
+    assert rows[0].startswith("1,match,profile,3,1.5874,")
     assert len(rows) == 6
     rounds = list(csv.DictReader(tables[0].open()))
     assert len(rounds) == 3 * 6
