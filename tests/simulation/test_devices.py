@@ -18,7 +18,7 @@ def test_devices_are_found_or_refused():
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert find_device("auto").type == "cpu"
-    with pytest.raises(InvalidParameterError, match="--device cpu"):
+    with pytest.raises(InvalidParameterError, match="let the device be cpu"):
         find_device("cuda")
 
 

@@ -17,7 +17,7 @@ def find_device(name: str) -> torch.device:
         raise InvalidParameterError(f"The device must be auto, cpu or cuda, not {name!r}.")
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidParameterError(
-            "There is no CUDA device that PyTorch can use here: take --device cpu."
+            "There is no CUDA device that PyTorch can use here: let the device be cpu."
         )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,7 +32,7 @@ def device_for(configs: Iterable[RunConfig], name: str) -> torch.device:
     device = find_device(name)
     if device.type == "cpu" and any(config.precision == "bfloat16" for config in configs):
         raise InvalidParameterError(
-            "Runs in bfloat16 need a GPU: take --precision float32 on this machine."
+            "Runs in bfloat16 need a GPU, and there is none here: let precision be float32."
         )
     return device
 
@@ -45,8 +45,8 @@ def naming_full_memory() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise DeviceMemoryError(
             "The GPU's memory is full, perhaps of what others do there: wait until they are done,"
-            " then give the same command again, which resumes from what is saved; or take"
-            f" --device cpu. ({str(error).partition('. ')[0]}.)"
+            " then give the same command again, which resumes from what is saved; or let"
+            f" the device be cpu. ({str(error).partition('. ')[0]}.)"
         ) from error
 
 
