@@ -21,7 +21,6 @@ Measure on an idle machine.
 
 import argparse
 import dataclasses
-import functools
 import json
 import statistics
 import subprocess
@@ -52,7 +51,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedcohort.errors import FedcohortError
 from fedcohort.federation import Dataset, load_dataset
 from fedcohort.simulation import RunConfig
-from fedcohort.simulation.assignment import assign
 from fedcohort.simulation.jobs import jobs_of
 from fedcohort.simulation.lockstep import Lockstep
 from fedcohort.simulation.materials import Materials
@@ -313,10 +311,7 @@ def gpu_times(config, materials, label, quick):
 def timed_on_gpu(lockstep: Lockstep, runs: range, repeats: int) -> float:
     """Return the median seconds of one round's local training, of these runs together."""
     members = [lockstep._members[r] for r in runs]
-    assigned = [
-        (member, assign(member, lockstep.round, functools.partial(lockstep._answer, member)))
-        for member in members
-    ]
+    assigned = list(zip(members, lockstep._assignments(members), strict=True))
     problem = lockstep._problem(jobs_of(lockstep.round, assigned))
     times = []
     for _ in range(repeats + 1):

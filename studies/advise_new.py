@@ -2,11 +2,11 @@
 
     python studies/advise_new.py STORE... [--csv FILE] [--profiles FOLDER]
 
-takes the parts of studies/advise-new.toml from stores that hold their runs, and writes a table of
-the gain that the constants of `fedcohort/advice.py` predict beside the measured one, as
-studies/advise.py measures it; targets follow the leaderboard's rule. Last it prints rank
-correlations: of these conditions, and of these and the calibration's together, held out by pairs
-(studies/held_out.py).
+takes the parts of studies/advise-new.toml, or of another --study, from stores that hold their runs,
+and writes a table of the gain that the constants of `fedcohort/advice.py` predict beside the
+measured one, as studies/advise.py measures it; targets follow the leaderboard's rule. Last it
+prints rank correlations: of these conditions, and of these and the calibration's together, held out
+by pairs (studies/held_out.py).
 """
 
 from __future__ import annotations

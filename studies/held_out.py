@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr
 
+from fedcohort.advice import gain_of
 from fedcohort.randomness import generator
 
 Floats = NDArray[np.float64]
@@ -47,7 +48,7 @@ _DIFFERENCES = (0.0, 0.2, 0.4, 0.6)
 
 def doublings(other: float | Floats, spread: Floats, left: Floats) -> Floats:
     """Return log2 of the gain that `fedcohort.advice` predicts with another constant."""
-    return np.log2((other**2 + spread**2) / (other**2 + (spread * left) ** 2))
+    return np.log2(gain_of(other, spread, left))
 
 
 def fit(spread: Floats, left: Floats, measured: Floats) -> float:

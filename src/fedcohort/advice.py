@@ -395,13 +395,14 @@ def predicted_gain(
     2.09
     """
     if gradient_spread is not None:
-        return _ratio(OTHER_GRADIENT_ERROR, gradient_spread, left)
+        return float(gain_of(OTHER_GRADIENT_ERROR, gradient_spread, left))
     if spread > _LARGEST_SPREAD:
         return None
-    return _ratio(OTHER_ERROR, spread, left)
+    return float(gain_of(OTHER_ERROR, spread, left))
 
 
-def _ratio(other: float, uniform: float, left: float) -> float:
+def gain_of(other: float | Floats, uniform: float | Floats, left: float | Floats) -> float | Floats:
+    """Return the gain that the formula gives with any constant s, here `other`."""
     return (other**2 + uniform**2) / (other**2 + (uniform * left) ** 2)
 
 

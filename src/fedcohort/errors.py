@@ -86,7 +86,7 @@ class CohortSizeError(InvalidInputError):
 
 
 class InvalidCohortError(InvalidInputError):
-    """A selector chose clients, or weights, with which no round can be trained.
+    """A selector asked or chose clients, or gave weights, with which no round can be trained.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ def usable_evaluations(
     for _ in others:
         log.warning("An evaluation is left out: its metrics are not those of the others.")
     same.sort(key=place)
-    if reader.weight_key == SIZE and same:
+    if reader.weight_key == SIZE:
         _bound(same, reader, round_, largest)
     return same
 

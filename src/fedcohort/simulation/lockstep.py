@@ -290,7 +290,7 @@ class Lockstep:
         evaluations: list[dict[str, Tensor]] = []
         for part in self._parts:
             members = self._members[part.start : part.stop]
-            chosen = [assign(m, self.round, functools.partial(self._answer, m)) for m in members]
+            chosen = self._assignments(members)
             landings.append(self._train_and_aggregate(part, chosen))
             evaluations.append(self._evaluate(part, exact=last) if scored else {})
             assignments += chosen
@@ -313,6 +313,10 @@ class Lockstep:
             )
             for fact, score, outcome in zip(facts, scores, outcomes, strict=True)
         ]
+
+    def _assignments(self, members: Sequence[Member]) -> list[Assignment]:
+        """Have some runs ask, and choose, whom they train in this round."""
+        return [assign(m, self.round, functools.partial(self._answer, m)) for m in members]
 
     def _train_and_aggregate(
         self, part: range, assignments: Sequence[Assignment]
