@@ -402,7 +402,22 @@ def predicted_gain(
 
 
 def gain_of(other: float | Floats, uniform: float | Floats, left: float | Floats) -> float | Floats:
-    """Return the gain that the formula gives with any constant s, here `other`."""
+    """Return the gain that the formula gives with any constant, as studies fit it.
+
+    Parameters
+    ----------
+    other : float or array
+        s, what disturbs training and selection does not change.
+    uniform : float or array
+        u, how far uniform cohorts are off.
+    left : float or array
+        The share of that which `match` leaves.
+
+    Examples
+    --------
+    >>> gain_of(0.2, 0.2, 0.0)
+    2.0
+    """
     return (other**2 + uniform**2) / (other**2 + (uniform * left) ** 2)
 
 
